@@ -1,0 +1,178 @@
+"""Does a strategy compute what it claims? Its output is compared with the truth, row by row and by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.records import Status
+from harness.reference import Truth
+from harness.workloads import Arrays
+
+FACTOR = 16
+"""A strategy may err this many times as much as plain float32 does on the same row ..."""
+
+ULPS = 16
+"""... plus this many units in the last place of the row's largest entry."""
+
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The verdict on one output.
+
+    Attributes:
+        status: `ok`, `disagrees` or `nonfinite`.
+        reason: what is wrong with which parameter and instance; empty if nothing is.
+        max_relative_error: largest |difference|, relative to the largest true entry of its row.
+        worst_parameter: where that is.
+        worst_instance: where that is, an index into the batch.
+        rows_checked: how many rows were compared one by one (the weighted sum always covers all).
+    """
+
+    status: Status
+    reason: str = ""
+    max_relative_error: float | None = None
+    worst_parameter: str = ""
+    worst_instance: int | None = None
+    rows_checked: int = 0
+
+    @property
+    def digits(self) -> float | None:
+        """Agreement in decimal digits, at most 17; None if nothing could be compared."""
+        if self.max_relative_error is None:
+            return None
+        return min(17.0, max(0.0, -math.log10(max(self.max_relative_error, 1e-17))))
+
+
+def check(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> Agreement:
+    """Compare per-instance gradients, `{name: (B, *parameter.shape)}`, with the truth about their batch.
+
+    The tolerance of a row is `FACTOR` times the error that plain arithmetic makes on it plus `ULPS` units in the
+    last place of its largest entry: a tiny true gradient replaced by zero is caught, and honest cancellation
+    is not. For other dtypes than float32 the yardstick is scaled with the dtype's epsilon.
+    """
+    if problem := _contract(output, truth, dtype):
+        return Agreement(Status.DISAGREES, problem)
+    if problem := _nonfinite(output, truth):
+        return Agreement(Status.NONFINITE, problem)
+    rows = {name: np.asarray(output[name])[truth.instances].astype(np.float64) for name in truth.rows}
+    worst = _worst(rows, truth, dtype)
+    if worst is None:
+        return Agreement(Status.OK, max_relative_error=0.0)
+    excess, error, name, row = worst
+    verdict = Agreement(Status.OK, "", error, name, int(truth.instances[row]), len(truth.instances))
+    if excess > 1:
+        reason = (
+            f"{name} of instance {verdict.worst_instance} is off by {error:.2g} of its largest entry, "
+            f"{excess:.2g} times the tolerance{explain(rows, truth)}"
+        )
+        return Agreement(Status.DISAGREES, reason, error, name, verdict.worst_instance, verdict.rows_checked)
+    if problem := _weighted(output, truth, dtype):
+        return Agreement(Status.DISAGREES, problem, error, name, verdict.worst_instance, verdict.rows_checked)
+    return verdict
+
+
+def explain(rows: Arrays, truth: Truth) -> str:
+    """The likely cause, where the pattern is a known one; otherwise empty."""
+    size = truth.batch_size
+
+    def close(transform: Any) -> bool:
+        return all(
+            np.allclose(transform(rows[name]), true, rtol=1e-3, atol=1e-3 * np.abs(true).max(initial=0))
+            for name, true in truth.rows.items()
+        )
+
+    if size > 1 and close(lambda value: value * size):
+        return ": every row is divided by the batch size"
+    if close(lambda value: value / 2):
+        return ": every row is twice what it should be"
+    if len(truth.instances) > 1:
+        flat = np.concatenate([value.reshape(len(value), -1) for value in rows.values()], axis=1)
+        true = np.concatenate([value.reshape(len(value), -1) for value in truth.rows.values()], axis=1)
+        if np.allclose(flat, flat[:1]) and not np.allclose(true, true[:1]):
+            return ": all rows are equal, as if they were summed over the batch"
+        nearest = np.array([np.abs(true - row).max(axis=1).argmin() for row in flat])
+        if len(set(nearest)) == len(nearest) and (nearest != np.arange(len(nearest))).any():
+            return ": the rows are right but in another order"
+    return ""
+
+
+def _contract(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> str:
+    """What is wrong with names, shapes and dtypes."""
+    missing = sorted(set(truth.rows) - set(output))
+    extra = sorted(set(output) - set(truth.rows))
+    if missing or extra:
+        parts = [f"{what}: {', '.join(names)}" for what, names in (("missing", missing), ("unknown", extra)) if names]
+        return f"parameters {'; '.join(parts)}"
+    for name, true in truth.rows.items():
+        expected = (truth.batch_size, *true.shape[1:])
+        given = output[name]
+        if given.shape != expected:
+            return f"{name} has shape {given.shape}, expected {expected}"
+        if given.dtype.name != dtype:
+            return f"{name} has dtype {given.dtype.name}, expected {dtype}"
+    return ""
+
+
+def _nonfinite(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth) -> str:
+    for name in truth.rows:
+        values = output[name].astype(np.float32, copy=False)
+        bad = ~np.isfinite(values.reshape(truth.batch_size, -1)).all(axis=1)
+        if bad.any():
+            instance = int(bad.argmax())
+            flat = values[instance].ravel()
+            return f"{name} of instance {instance} contains {flat[~np.isfinite(flat)][0]}"
+    return ""
+
+
+def _worst(rows: Arrays, truth: Truth, dtype: str) -> tuple[float, float, str, int] | None:
+    """(times the tolerance, relative error, parameter, row) where the tolerance is exceeded most."""
+    scale = _scale(dtype)
+    largest = {name: _rowmax(true) for name, true in truth.rows.items()}
+    overall = np.max(list(largest.values()), axis=0) if largest else np.zeros(0)
+    worst: tuple[float, float, str, int] | None = None
+    error = 0.0
+    for name, true in truth.rows.items():
+        difference = _rowmax(rows[name] - true)
+        tolerance = FACTOR * scale * truth.yardstick[name] + ULPS * EPSILON[dtype] * largest[name]
+        excess = np.divide(difference, tolerance, out=np.where(difference > 0, np.inf, 0.0), where=tolerance > 0)
+        base = np.where(largest[name] > 0, largest[name], np.where(overall > 0, overall, 1.0))
+        if not len(excess):
+            continue
+        error = max(error, float((difference / base).max()))
+        row = int(excess.argmax())
+        if worst is None or excess[row] > worst[0]:
+            worst = (float(excess[row]), float(difference[row] / base[row]), name, row)
+    return worst and (worst[0], max(error, worst[1]), worst[2], worst[3])
+
+
+def _weighted(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> str:
+    """The weighted sum of all rows must be the gradient of the weighted loss: covers rows outside the sample."""
+    for name, true in truth.weighted.items():
+        found = np.tensordot(truth.weights, output[name].astype(np.float64), axes=1)
+        largest = float(_rowmax(truth.rows[name]).max(initial=0))
+        tolerance = FACTOR * _scale(dtype) * truth.weighted_yardstick[name]
+        tolerance = tolerance + ULPS * EPSILON[dtype] * largest * np.abs(truth.weights).sum()
+        difference = float(np.abs(found - true).max(initial=0))
+        if difference > tolerance:
+            return (
+                f"{name}: a random weighted sum of the rows differs from the gradient of the weighted loss by "
+                f"{difference:.2g}, {difference / tolerance:.2g} times the tolerance"
+            )
+    return ""
+
+
+def _scale(dtype: str) -> float:
+    return EPSILON[dtype] / EPSILON["float32"]
+
+
+def _rowmax(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Largest |entry| of every row."""
+    result: np.ndarray[Any, Any] = np.abs(values.reshape(len(values), -1)).max(axis=1, initial=0)
+    return result

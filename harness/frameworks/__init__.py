@@ -1,0 +1,28 @@
+"""One adapter per framework; the rest of the harness knows frameworks only through `Adapter`."""
+
+from __future__ import annotations
+
+import importlib
+
+from harness.frameworks.base import Adapter, Device, DeviceAbsent
+
+__all__ = ["PACKAGES", "Adapter", "Device", "DeviceAbsent", "load"]
+
+PACKAGES = {
+    "tf1": ("tensorflow", "tensorflow"),
+    "tf2": ("tensorflow", "tensorflow"),
+    "jax": ("jax", "jax"),
+    "torch": ("torch", "torch"),
+    "numpy": ("autograd", ""),
+}
+"""Framework -> (the package that must be importable, pergrad's extra that installs it)."""
+
+
+def load(framework: str, threads: int | None = None) -> Adapter:
+    """Import a framework and return its adapter. A process does this for one framework only.
+
+    Raises:
+        ImportError: if the framework is not installed.
+    """
+    adapter: type[Adapter] = importlib.import_module(f"harness.frameworks.{framework}").ADAPTER
+    return adapter(threads)

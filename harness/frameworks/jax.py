@@ -1,0 +1,77 @@
+"""JAX: functions compiled by XLA, dispatched asynchronously."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.frameworks.base import Adapter, Device
+from harness.problem import Gradients, Problem
+from harness.workloads import Arrays, Workload
+
+
+class JaxAdapter(Adapter):
+    """Arrays are `jax.Array`; waiting is `jax.block_until_ready`."""
+
+    name = "jax"
+
+    def __init__(self, threads: int | None) -> None:
+        super().__init__(threads)
+        import jax
+
+        # Ampere and newer multiply float32 in TF32 unless told otherwise; all frameworks get full precision.
+        jax.config.update("jax_default_matmul_precision", "highest")
+        self.jax = jax
+        self.ops = importlib.import_module("harness.ops.jax")
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """No preallocation of GPU memory; float64 stays float64 when it is asked for."""
+        return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_ENABLE_X64": "0"}
+
+    def devices(self) -> list[Device]:
+        """CPU devices, then GPUs if a plugin for them is installed."""
+        found = []
+        for kind in ("cpu", "gpu"):
+            try:
+                handles = self.jax.devices(kind)
+            except RuntimeError:  # JAX's way to say that no such platform is present
+                continue
+            found += [Device(kind, f"{handle.device_kind} {handle}", handle) for handle in handles]
+        return found
+
+    def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
+        """Parameters are committed to `device`, so everything computed from them stays there."""
+        placed = self.jax.device_put(parameters, device.handle)
+        return Problem(placed, batch_size, device.handle, self.ops, workload.losses)
+
+    def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
+        """The batch, committed to `device`."""
+        placed: Mapping[str, Any] = self.jax.block_until_ready(self.jax.device_put(batch, device.handle))
+        return placed
+
+    def wait(self, output: Gradients) -> Gradients:
+        """Block until every leaf is ready."""
+        return self.jax.block_until_ready(output)  # type: ignore[no-any-return]
+
+    def numpy(self, array: Any) -> np.ndarray[Any, Any]:
+        """A copy on the host."""
+        return np.asarray(array)
+
+    def device_of(self, array: Any) -> str:
+        """The devices that hold the array."""
+        return ", ".join(sorted(str(device) for device in array.devices()))
+
+    def start_memory(self, device: Device) -> None:
+        """JAX cannot reset its peak; one worker measures one strategy, so the peak is that strategy's own."""
+
+    def peak_memory(self, device: Device) -> int | None:
+        """`peak_bytes_in_use` of the GPU's allocator."""
+        statistics = device.handle.memory_stats() or {}
+        return statistics.get("peak_bytes_in_use")
+
+
+ADAPTER = JaxAdapter

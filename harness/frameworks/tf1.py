@@ -1,0 +1,85 @@
+"""TensorFlow 1: a graph, placeholders, variables and a session, through `tf.compat.v1`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from harness.frameworks._tensorflow import TensorFlowAdapter
+from harness.frameworks.base import Device
+from harness.problem import Gradients, GraphProblem, Problem
+from harness.workloads import Arrays, Workload, cast
+
+
+class TensorFlow1Adapter(TensorFlowAdapter):
+    """Results are NumPy arrays: `session.run` fetches them, so the fetch is inside the measured time."""
+
+    name = "tf1"
+
+    def __init__(self, threads: int | None) -> None:
+        super().__init__(threads)
+        self.tf1 = self.tf.compat.v1
+        self.tf1.logging.set_verbosity(self.tf1.logging.ERROR)
+        self.tf1.disable_v2_behavior()
+
+    def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
+        """A new graph that holds the parameters as variables on `device`."""
+        graph = self.tf.Graph()
+        with graph.as_default(), self._device(device.handle):
+            variables = {
+                name: self.tf1.get_variable(f"parameter{number}", initializer=value)
+                for number, (name, value) in enumerate(parameters.items())
+            }
+        floats = next(iter(parameters.values())).dtype
+        example = cast(workload.batches(seed=0, size=1, count=1)[0], floats.name)
+        return GraphProblem(
+            variables,
+            batch_size,
+            device.handle,
+            self.ops,
+            workload.losses,
+            graph=graph,
+            config=self._config(),
+            specification={name: (value.dtype, value.shape[1:]) for name, value in example.items()},
+        )
+
+    def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
+        """NumPy arrays, as they are: a session is fed."""
+        return batch
+
+    def scope(self, problem: Problem) -> AbstractContextManager[Any]:
+        """The problem's graph is the default one."""
+        return self._scope(problem)
+
+    @contextlib.contextmanager
+    def _scope(self, problem: Problem) -> Iterator[None]:
+        assert isinstance(problem, GraphProblem)
+        with problem.graph.as_default(), self._device(problem.device):
+            yield
+
+    def wait(self, output: Gradients) -> Gradients:
+        """`session.run` returns when everything has been computed and fetched."""
+        return output
+
+    def numpy(self, array: Any) -> np.ndarray[Any, Any]:
+        """The array itself."""
+        return np.asarray(array)
+
+    def _device(self, handle: str) -> AbstractContextManager[Any]:
+        device: AbstractContextManager[Any] = self.tf1.device(handle if "GPU" in handle else None)
+        return device
+
+    def _config(self) -> Any:
+        config = self.tf1.ConfigProto()
+        config.gpu_options.allow_growth = True
+        if self.limit is not None:
+            config.intra_op_parallelism_threads = self.limit
+            config.inter_op_parallelism_threads = self.limit
+        return config
+
+
+ADAPTER = TensorFlow1Adapter

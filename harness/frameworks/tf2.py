@@ -1,0 +1,67 @@
+"""TensorFlow 2: tapes and `tf.function`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from harness.frameworks._tensorflow import TensorFlowAdapter
+from harness.frameworks.base import Device, first_array
+from harness.problem import Gradients, Problem
+from harness.workloads import Arrays, Workload
+
+
+class TensorFlow2Adapter(TensorFlowAdapter):
+    """Arrays are `tf.Tensor`, parameters are `tf.Variable`."""
+
+    name = "tf2"
+
+    def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
+        """Parameters are variables on `device`."""
+        with self.tf.device(device.handle):
+            variables = {name: self.tf.Variable(value) for name, value in parameters.items()}
+        return Problem(variables, batch_size, device.handle, self.ops, workload.losses)
+
+    def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
+        """The batch as constants on `device`."""
+        with self.tf.device(device.handle):
+            return {name: self.tf.constant(value) for name, value in batch.items()}
+
+    def scope(self, problem: Problem) -> AbstractContextManager[Any]:
+        """Operations are placed on the problem's device."""
+        scope: AbstractContextManager[Any] = self.tf.device(problem.device)
+        return scope if "GPU" in problem.device else contextlib.nullcontext()
+
+    def wait(self, output: Gradients) -> Gradients:
+        """A GPU is synchronised; a `tf.function` on the CPU returns when its work is done."""
+        array = first_array(output)
+        if array is not None and "GPU" in array.device:
+            self.tf.test.experimental.sync_devices()
+        return output
+
+    def numpy(self, array: Any) -> np.ndarray[Any, Any]:
+        """A copy on the host."""
+        values: np.ndarray[Any, Any] = array.numpy()
+        return values
+
+    def device_of(self, array: Any) -> str:
+        """The tensor's device without the job and task."""
+        return "/device:" + str(array.device).rpartition("/device:")[2]
+
+    def peak_memory(self, device: Device) -> int | None:
+        """Peak of TensorFlow's GPU allocator."""
+        if device.kind != "gpu":
+            return None
+        return int(self.tf.config.experimental.get_memory_info(f"GPU:{device.name[-1]}")["peak"])
+
+    def start_memory(self, device: Device) -> None:
+        """Reset that peak."""
+        if device.kind == "gpu":
+            self.tf.config.experimental.reset_memory_stats(f"GPU:{device.name[-1]}")
+
+
+ADAPTER = TensorFlow2Adapter

@@ -1,0 +1,85 @@
+"""PyTorch: eager operations and `torch.func`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.frameworks.base import Adapter, Device, first_array
+from harness.problem import Gradients, Problem
+from harness.workloads import Arrays, Workload
+
+
+class TorchAdapter(Adapter):
+    """Arrays are `torch.Tensor`; the CPU computes synchronously, CUDA is synchronised."""
+
+    name = "torch"
+
+    def __init__(self, threads: int | None) -> None:
+        super().__init__(threads)
+        import torch
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+        torch.backends.cuda.matmul.allow_tf32 = False  # all frameworks get full float32 precision
+        torch.backends.cudnn.allow_tf32 = False
+        self.torch = torch
+        self.ops = importlib.import_module("harness.ops.torch")
+
+    def devices(self) -> list[Device]:
+        """The CPU, then every CUDA device."""
+        torch = self.torch
+        gpus = [
+            Device("gpu", f"{torch.cuda.get_device_name(index)} cuda:{index}", torch.device("cuda", index))
+            for index in range(torch.cuda.device_count())
+        ]
+        return [Device("cpu", "cpu", torch.device("cpu")), *gpus]
+
+    def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
+        """Parameters are plain tensors that do not require a gradient, as `torch.func` wants them."""
+        return Problem(self._tensors(parameters, device), batch_size, device.handle, self.ops, workload.losses)
+
+    def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
+        """The batch as tensors that own their memory."""
+        return self._tensors(batch, device)
+
+    def wait(self, output: Gradients) -> Gradients:
+        """Synchronise the CUDA device that holds the result; on the CPU nothing is pending."""
+        array = first_array(output)
+        if array is not None and array.is_cuda:
+            self.torch.cuda.synchronize(array.device)
+        return output
+
+    def numpy(self, array: Any) -> np.ndarray[Any, Any]:
+        """A copy on the host."""
+        values: np.ndarray[Any, Any] = array.detach().cpu().numpy()
+        return values
+
+    def device_of(self, array: Any) -> str:
+        """The tensor's device."""
+        return str(array.device)
+
+    def start_memory(self, device: Device) -> None:
+        """Reset the peak of the caching allocator."""
+        if device.kind == "gpu":
+            self.torch.cuda.reset_peak_memory_stats(device.handle)
+            self._before = self.torch.cuda.memory_allocated(device.handle)
+
+    def peak_memory(self, device: Device) -> int | None:
+        """Peak of the caching allocator above its state at `start_memory`."""
+        if device.kind != "gpu":
+            return None
+        return int(self.torch.cuda.max_memory_allocated(device.handle) - self._before)
+
+    def threads(self) -> dict[str, int]:
+        """Threads within one operation and between operations."""
+        return {"intra_op": self.torch.get_num_threads(), "inter_op": self.torch.get_num_interop_threads()}
+
+    def _tensors(self, arrays: Arrays, device: Device) -> dict[str, Any]:
+        return {name: self.torch.tensor(value, device=device.handle) for name, value in arrays.items()}
+
+
+ADAPTER = TorchAdapter

@@ -1,0 +1,37 @@
+"""Peak memory of a stretch of work: the device allocator's on a GPU, the kernel's record on the CPU."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from harness.frameworks import Adapter, Device
+
+
+class Memory:
+    """Starts to watch when it is created, before a strategy is built."""
+
+    def __init__(self, adapter: Adapter, device: Device) -> None:
+        self._adapter = adapter
+        self._device = device
+        adapter.start_memory(device)
+        with suppress(OSError):  # Linux: makes the present state the peak so far
+            Path("/proc/self/clear_refs").write_text("5")
+        self._before = status_bytes("VmRSS")
+
+    def peak_above_start(self) -> int | None:
+        """Bytes that the peak lies above the state at the start; None where the system does not tell."""
+        on_device = self._adapter.peak_memory(self._device)
+        if on_device is not None:
+            return on_device
+        peak = status_bytes("VmHWM")
+        return None if peak is None or self._before is None else max(0, peak - self._before)
+
+
+def status_bytes(field: str) -> int | None:
+    """A memory field of `/proc/self/status` in bytes, None where there is no such file."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:")), None)

@@ -1,0 +1,98 @@
+"""What a strategy is given: one workload bound to one framework, one device and one batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Array = Any
+"""An array of the framework at hand: `jax.Array`, `torch.Tensor`, `tf.Tensor`, `numpy.ndarray`."""
+
+Parameters = Mapping[str, Array]
+"""Parameters by name."""
+
+Batch = Mapping[str, Array]
+"""Inputs by name; the first axis of each has one entry per instance."""
+
+Gradients = Mapping[str, Array] | Sequence[Mapping[str, Array]]
+"""`{name: array of shape (B, *parameter.shape)}`, or one such mapping (without the B) per instance."""
+
+Step = Callable[[Batch], Gradients]
+"""What a strategy builds: called with a batch, it returns the per-instance gradients."""
+
+Losses = Callable[[Any, Parameters, Batch], Array]
+"""How a workload is written: `losses(ops, parameters, batch)` -> per-instance losses, shape (B,)."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One workload bound to one framework.
+
+    Attributes:
+        parameters: the workload's parameters as the framework's own arrays, on `device`.
+        batch_size: number of instances B in every batch that `step` will be called with.
+        device: the framework's own device object.
+        facts: a strategy may record plain values about itself here, such as the number of threads it uses;
+            they are stored with the measurement and shown in the report.
+    """
+
+    parameters: Parameters
+    batch_size: int
+    device: Any
+    ops: Any
+    workload_losses: Losses
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def losses(self, parameters: Parameters, batch: Batch, ops: Any = None) -> Array:
+        """The loss of every instance of `batch`: shape (B,), not divided by B.
+
+        `ops` replaces the framework's default operations, for strategies with layer rules of their own.
+        """
+        return self.workload_losses(self.ops if ops is None else ops, parameters, batch)
+
+    def loss(self, parameters: Parameters, instance: Batch) -> Array:
+        """The loss of one instance, a scalar; `instance` is a batch without its first axis."""
+        batch = {name: self.ops.expand_dims(value, 0) for name, value in instance.items()}
+        return self.ops.squeeze(self.losses(parameters, batch), 0)
+
+
+@dataclass(frozen=True)
+class GraphProblem(Problem):
+    """A problem of framework `tf1`: a graph, which is the default one while a strategy builds.
+
+    `parameters` are variables of that graph; the batches that `step` receives are NumPy arrays to be fed.
+    """
+
+    graph: Any = None
+    config: Any = None
+    specification: Mapping[str, tuple[Any, tuple[int, ...]]] = field(default_factory=dict)
+    """Dtype and shape of one instance of each input."""
+
+    def placeholders(self, batch_size: int) -> dict[str, Array]:
+        """Placeholders for a batch of `batch_size` instances, by name."""
+        import tensorflow.compat.v1 as tf
+
+        return {
+            name: tf.placeholder(dtype, (batch_size, *shape)) for name, (dtype, shape) in self.specification.items()
+        }
+
+    def feed(self, placeholders: Mapping[str, Array], batch: Batch) -> dict[Array, Array]:
+        """The `feed_dict` that gives `placeholders` the values of `batch`."""
+        return {placeholder: batch[name] for name, placeholder in placeholders.items()}
+
+    def feeds(self, placeholders: Mapping[str, Array], batch: Batch) -> Iterator[dict[Array, Array]]:
+        """One `feed_dict` per instance of `batch`, for placeholders of batch size 1."""
+        for i in range(self.batch_size):
+            yield {placeholder: batch[name][i : i + 1] for name, placeholder in placeholders.items()}
+
+    def session(self) -> Any:
+        """A session with initialised variables. The graph is complete from here on."""
+        import tensorflow.compat.v1 as tf
+
+        initialise = tf.global_variables_initializer()
+        self.graph.finalize()  # nodes added between runs would slow every later run; now they raise
+        self.facts["graph_operations"] = len(self.graph.get_operations())
+        session = tf.Session(graph=self.graph, config=self.config)
+        session.run(initialise)
+        return session

@@ -1,0 +1,72 @@
+"""What one worker is asked to measure: a plain value that can be sent to another process or machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from harness.records import Measurement, Status
+
+
+@dataclass(frozen=True)
+class Task:
+    """One strategy on one workload and device in one pass, all its batch sizes ascending.
+
+    Attributes:
+        plugin: the file the strategy comes from, or the entry point as `module:attribute`.
+        truths: batch size -> file with the truth about its batches.
+        limit_s: what one case may take, build included.
+        target_s: seconds of timed calls to aim for per case.
+        most_rounds: timed calls per case at most.
+        threads: threads within one operation; None leaves each framework's default.
+    """
+
+    strategy: str
+    framework: str
+    plugin: str
+    workload: str
+    quantity: str
+    device: str
+    dtype: str
+    batch_sizes: tuple[int, ...]
+    pass_number: int
+    truths: Mapping[int, str]
+    seed: int
+    limit_s: float
+    target_s: float
+    most_rounds: int
+    threads: int | None = None
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Task:
+        """The task that `to_json` wrote."""
+        values = json.loads(text)
+        values["batch_sizes"] = tuple(values["batch_sizes"])
+        values["truths"] = {int(size): path for size, path in values["truths"].items()}
+        return Task(**values)
+
+    def only(self, batch_sizes: Sequence[int]) -> Task:
+        """The same task with these batch sizes only."""
+        return replace(self, batch_sizes=tuple(batch_sizes))
+
+    def row(self, batch_size: int, status: Status, reason: str = "", **columns: Any) -> Measurement:
+        """A row about one of the task's cases."""
+        return Measurement(
+            workload=self.workload,
+            strategy=self.strategy,
+            framework=self.framework,
+            quantity=self.quantity,
+            device=self.device,
+            dtype=self.dtype,
+            batch_size=batch_size,
+            pass_number=self.pass_number,
+            status=status,
+            reason=reason,
+            **columns,
+        )
