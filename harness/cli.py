@@ -53,6 +53,9 @@ def run(
     limit: Annotated[
         float | None, typer.Option(min=1, metavar="SECONDS", help="What one case may take.  [default: 60]")
     ] = None,
+    target: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Timed calls to aim for per case.  [default: 1.6]")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads for every framework.  [default: one per core]")
     ] = None,
@@ -86,6 +89,7 @@ def run(
         "batch_sizes": None if batch_size is None else _batch_sizes(batch_size),
         "passes": passes,
         "limit_s": limit,
+        "target_s": target,
         "threads": threads,
     }
     wanted = replace(wanted, **{key: value for key, value in given.items() if value is not None})

@@ -1,0 +1,81 @@
+"""Shared means of the tests. No framework is ever imported into the test process: workers do that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from harness import process, reference, strategies, workloads
+from harness.frameworks import PACKAGES
+from harness.records import Measurement
+from harness.strategies import Strategy
+from harness.task import Task
+from harness.workloads import cast
+
+PLANTED = Path(__file__).parent / "planted"
+
+MeasureQuickly = Callable[..., list[Measurement]]
+
+
+def installed(framework: str) -> bool:
+    """Whether the framework's package can be imported here; found out without importing it."""
+    return find_spec(PACKAGES[framework][0]) is not None
+
+
+@pytest.fixture(scope="session")
+def truth_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], str]:
+    """The truth about batches of a workload, computed once per session: (workload, batch size) -> file."""
+    folder = tmp_path_factory.mktemp("truths")
+    cache: dict[tuple[str, int], str] = {}
+
+    def truth_file(name: str, size: int) -> str:
+        if (name, size) not in cache:
+            workload = workloads.find(name)
+            parameters = cast(workload.initial_parameters(0), "float32")
+            batches = [cast(batch, "float32") for batch in workload.batches(0, size, reference.BATCHES)]
+            path = folder / f"{name}-{size}.npz"
+            reference.save(path, [reference.compute(workload, parameters, batch) for batch in batches])
+            cache[name, size] = str(path)
+        return cache[name, size]
+
+    return truth_file
+
+
+@pytest.fixture(scope="session")
+def task_for(truth_files: Callable[[str, int], str]) -> Callable[..., Task]:
+    """A task for a strategy that spends next to no time on timing."""
+
+    def task(strategy: Strategy, *batch_sizes: int, workload: str = "policy", limit_s: float = 60) -> Task:
+        return Task(
+            strategy=strategy.name,
+            framework=strategy.framework,
+            plugin=strategy.plugin,
+            workload=workload,
+            quantity=strategy.quantity,
+            device="cpu",
+            dtype="float32",
+            batch_sizes=batch_sizes,
+            pass_number=1,
+            truths={size: truth_files(workload, size) for size in batch_sizes},
+            seed=0,
+            limit_s=limit_s,
+            target_s=0.01,
+            most_rounds=20,
+        )
+
+    return task
+
+
+@pytest.fixture(scope="session")
+def planted(task_for: Callable[..., Task]) -> MeasureQuickly:
+    """Measure a planted strategy of `tests/planted/` in a real worker: (file's stem, *batch sizes) -> rows."""
+
+    def measure(stem: str, *batch_sizes: int, limit_s: float = 60) -> list[Measurement]:
+        path = PLANTED / f"{stem}.py"
+        strategy = next(s for s in strategies.discover([path]).strategies if s.path == path)
+        return list(process.measure_task(task_for(strategy, *batch_sizes, limit_s=limit_s)))
+
+    return measure

@@ -1,0 +1,133 @@
+"""The command line as a newcomer meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from harness import store
+from harness.cli import app
+from tests.conftest import PLANTED
+
+HONEST = ["--plugin", str(PLANTED / "honest.py"), "--strategy", "numpy/honest"]
+
+
+def pergrad(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize("size", ["0", "-4", "8,many", "", "1.5", "4,,8"])
+def test_a_batch_size_that_is_none_is_refused_with_what_is_allowed(size: str) -> None:
+    result = pergrad("run", "--batch-size", size)
+
+    assert result.exit_code == 2
+    assert "whole number from 1 up" in result.output
+
+
+def test_an_unknown_strategy_suggests_the_nearest_name() -> None:
+    result = pergrad("run", "--strategy", "torch/func-vamp")
+
+    assert result.exit_code == 2
+    assert "did you mean 'torch/func-vmap'" in result.output
+
+
+def test_an_unknown_device_is_refused_with_what_is_allowed() -> None:
+    result = pergrad("run", "--device", "tpu")
+
+    assert result.exit_code == 2
+    assert "cpu, gpu, all" in result.output
+
+
+def test_an_unwritable_results_folder_is_said_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file is in the way")
+
+    result = pergrad("run", *HONEST, "--results", str(tmp_path / "results"))
+
+    assert result.exit_code == 2
+    assert "cannot write results" in result.output
+    assert "Looking at" not in result.output
+
+
+@pytest.mark.parametrize("what", ["strategies", "workloads"])
+def test_lists_are_also_json_objects(what: str) -> None:
+    entries = json.loads(pergrad("list", what, "--json").stdout)
+
+    assert entries
+    assert all({"name", "framework", "summary"} <= set(entry) for entry in entries)
+
+
+def test_help_lists_the_commands() -> None:
+    output = pergrad("--help").output
+
+    assert all(command in output for command in ("run", "report", "list"))
+
+
+def test_a_report_without_a_run_says_how_to_make_one(tmp_path: Path) -> None:
+    result = pergrad("report", "--results", str(tmp_path))
+
+    assert result.exit_code == 2
+    assert "pergrad run --quick" in result.output
+
+
+def test_a_run_measures_stores_and_reports(tmp_path: Path) -> None:
+    results, reports = tmp_path / "results", tmp_path / "reports"
+
+    result = pergrad(
+        *("run", *HONEST, "--batch-size", "1,3", "--passes", "2", "--name", "try", "--target", "0.01"),
+        *("--results", str(results), "--reports", str(reports)),
+    )
+
+    assert result.exit_code == 0, result.output
+    assert str(reports / "try" / "index.html") in result.output
+    run = store.load(results / "try")
+    assert run.info["state"] == "complete"
+    assert [(row.pass_number, row.batch_size) for row in run.rows if row.strategy == "numpy/honest"] == [
+        (1, 1),
+        (1, 3),
+        (2, 1),
+        (2, 3),
+    ]
+    assert (results / "try" / "pytest-benchmark.json").exists()
+
+    again = pergrad("report", "try", "--results", str(results), "--reports", str(tmp_path / "again"))
+    assert again.exit_code == 0
+    assert (tmp_path / "again" / "try" / "index.html").exists()
+
+
+def test_a_strategy_that_disagrees_is_named_and_makes_the_exit_status_1(tmp_path: Path) -> None:
+    result = pergrad(
+        *("run", "--plugin", str(PLANTED / "times_two.py"), "--strategy", "numpy/times-two"),
+        *("--batch-size", "2", "--passes", "1", "--target", "0.01"),
+        *("--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")),
+    )
+
+    assert result.exit_code == 1
+    assert "disagrees: numpy/times-two" in result.output
+    assert "twice what it should be" in result.output
+
+
+def test_a_device_that_is_absent_is_one_line_and_a_status(tmp_path: Path) -> None:
+    result = pergrad(
+        *("run", *HONEST, "--device", "gpu", "--batch-size", "1", "--passes", "1", "--name", "no-gpu"),
+        *("--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")),
+    )
+
+    assert result.exit_code == 0
+    assert "numpy: sees no gpu" in result.output
+    assert "Traceback" not in result.output
+    (row,) = store.load(tmp_path / "results" / "no-gpu").rows
+    assert row.status == "unavailable"
+    assert "sees no gpu" in row.reason
+
+
+def test_the_console_script_answers_without_loading_a_framework() -> None:
+    script = "import sys; from harness.cli import app; import typer.testing as t; r = t.CliRunner().invoke(app, ['list', 'strategies']); assert not r.exit_code; print([m for m in ('tensorflow', 'jax', 'torch', 'pandas', 'matplotlib') if m in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,118 @@
+"""How strategies and workloads are found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import strategies, workloads
+from harness.strategies import PluginError, strategy
+
+SEVEN = {
+    "tf1/session-loop",
+    "tf1/unstack",
+    "tf1/concurrent-sessions",
+    "tf2/jacobian",
+    "tf2/vectorized-map",
+    "jax/vmap",
+    "torch/func-vmap",
+}
+
+
+def write_plugin(folder: Path, name: str, body: str = "return lambda batch: {}") -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(
+        "from harness import strategy\n\n\n"
+        '@strategy(framework="numpy")\n'
+        f'def {name}(problem):\n    """A plugin."""\n    {body}\n'
+    )
+    return path
+
+
+def test_the_seven_strategies_of_the_question_are_found() -> None:
+    assert set(strategies.discover().names()) >= SEVEN
+
+
+def test_a_name_is_framework_and_function_with_hyphens() -> None:
+    @strategy(framework="torch")
+    def my_own_idea(problem):  # type: ignore[no-untyped-def]
+        """Idea."""
+
+    assert my_own_idea.name == "torch/my-own-idea"
+
+
+def test_finding_and_listing_loads_no_framework() -> None:
+    script = (
+        "import sys; from harness import strategies, workloads, report, sweep; strategies.discover(); "
+        "workloads.builtin(); print([m for m in ('tensorflow', 'jax', 'torch') if m in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_plugin_file_from_elsewhere_is_found(tmp_path: Path) -> None:
+    path = write_plugin(tmp_path, "elsewhere")
+
+    assert strategies.discover([path]).find("numpy/elsewhere").path == path
+
+
+def test_a_plugin_that_cannot_be_imported_is_listed_with_the_reason_and_stops_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("import a_package_that_nobody_has\n")
+
+    catalogue = strategies.discover([path])
+
+    (broken,) = catalogue.unavailable
+    assert "a_package_that_nobody_has" in broken.reason
+    assert {s.name for s in catalogue.strategies} >= SEVEN
+
+
+def test_a_file_without_a_strategy_is_listed_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "empty.py"
+    path.write_text("")
+
+    (empty,) = strategies.discover([path]).unavailable
+
+    assert "decorate a function" in empty.reason
+
+
+def test_planted_duplicate_name_is_an_error_that_names_both_files(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = write_plugin(tmp_path / "a", "twin"), write_plugin(tmp_path / "b", "twin")
+
+    with pytest.raises(PluginError, match="numpy/twin") as error:
+        strategies.discover([first, second])
+
+    assert str(first) in str(error.value)
+    assert str(second) in str(error.value)
+
+
+def test_a_plugin_file_that_does_not_exist_is_said() -> None:
+    with pytest.raises(PluginError, match=r"nowhere\.py does not exist"):
+        strategies.discover([Path("nowhere.py")])
+
+
+def test_an_unknown_strategy_suggests_the_nearest_name() -> None:
+    with pytest.raises(PluginError, match="did you mean 'jax/vmap'"):
+        strategies.discover().find("jax/vmapp")
+
+
+def test_an_unknown_workload_suggests_the_nearest_name() -> None:
+    with pytest.raises(PluginError, match="did you mean 'policy'"):
+        workloads.find("polcy")
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value"), [("framework", "caffe"), ("quantity", "hessians"), ("devices", ["abacus"])]
+)
+def test_a_keyword_outside_the_interface_is_refused_with_what_is_allowed(keyword: str, value: object) -> None:
+    arguments = {"framework": "jax", keyword: value}
+
+    with pytest.raises(PluginError, match="is not one of"):
+        strategy(**arguments)  # type: ignore[arg-type]

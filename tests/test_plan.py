@@ -1,0 +1,66 @@
+"""Which cases are measured, in which order, and which are predicted to be hopeless."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import plan, strategies
+from harness.plan import Plan, extrapolate
+
+CHOSEN = strategies.discover().strategies
+WANTED = Plan(("policy",), tuple(s.name for s in CHOSEN), ("cpu",), batch_sizes=(16, 1, 4))
+TRUTHS = {"policy": {size: "" for size in (1, 4, 16)}}
+
+
+def test_every_pass_holds_every_strategy_once_with_batch_sizes_ascending() -> None:
+    tasks = plan.tasks(WANTED, CHOSEN, TRUTHS)
+
+    for number in (1, 2, 3):
+        this_pass = [task for task in tasks if task.pass_number == number]
+        assert sorted(task.strategy for task in this_pass) == sorted(s.name for s in CHOSEN)
+        assert {task.batch_sizes for task in this_pass} == {(1, 4, 16)}
+
+
+def test_passes_differ_in_order_and_the_seed_repeats_them() -> None:
+    tasks = plan.tasks(WANTED, CHOSEN, TRUTHS)
+    orders = [[task.strategy for task in tasks if task.pass_number == number] for number in (1, 2, 3)]
+
+    assert orders[0] != orders[1] or orders[1] != orders[2]
+    assert plan.tasks(WANTED, CHOSEN, TRUTHS) == tasks
+
+
+def test_a_task_survives_the_way_to_another_process() -> None:
+    task = plan.tasks(WANTED, CHOSEN, TRUTHS)[0]
+
+    assert task.from_json(task.to_json()) == task
+
+
+def test_the_graph_of_unstack_is_predicted_to_pass_the_limit() -> None:
+    # Build seconds on two cores; B=256 really took 224 s.
+    history = [(1, 0.15), (4, 0.2), (16, 0.7), (64, 7.0)]
+
+    assert extrapolate(history, 256) > 100
+
+
+def test_short_times_predict_nothing() -> None:
+    assert extrapolate([(1, 0.001), (4, 0.9)], 256) == 0
+
+
+def test_one_point_predicts_nothing() -> None:
+    assert extrapolate([(4, 50.0)], 16) == 0
+
+
+@given(exponent=st.floats(0, 3), factor=st.floats(1, 100))
+def test_a_pure_power_is_continued_exactly(exponent: float, factor: float) -> None:
+    history = [(size, factor * size**exponent) for size in (4, 16, 64)]
+
+    assert extrapolate(history, 256) == pytest.approx(factor * 256**exponent, rel=1e-6)
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.floats(1e-3, 1e3)), min_size=2, max_size=5, unique_by=lambda p: p[0]))
+def test_a_prediction_is_never_below_the_largest_batch_measured(history: list[tuple[int, float]]) -> None:
+    seconds = max(history)[1]
+
+    assert extrapolate(history, 256) in (0, pytest.approx(seconds)) or extrapolate(history, 256) >= seconds

@@ -1,0 +1,109 @@
+"""A run on disk: strict JSON, one row at a time, readable after any accident."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import store
+from harness.records import Measurement, Status
+from harness.store import StoreError
+
+
+def row(**columns: object) -> Measurement:
+    base = {
+        "workload": "policy",
+        "strategy": "jax/vmap",
+        "framework": "jax",
+        "quantity": "gradients",
+        "device": "cpu",
+        "dtype": "float32",
+        "batch_size": 4,
+        "pass_number": 1,
+        "status": Status.OK,
+    }
+    return Measurement(**(base | columns))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    store.create(tmp_path / "run", {"created": "2026-12-01T00:00:00+00:00"})
+    return tmp_path / "run"
+
+
+def test_a_row_is_read_back_as_it_was_written(folder: Path) -> None:
+    written = row(samples_ns=(1000, 1100), median_s=1.05e-6, facts={"threads": 2}, marks=("slow fallback",))
+
+    store.append(folder, written)
+
+    assert store.load(folder).rows == (written,)
+
+
+def test_not_a_number_becomes_null_and_no_invalid_json_is_written(folder: Path) -> None:
+    store.append(folder, row(median_s=float("nan"), facts={"infinite": float("inf"), "numpy": np.float32(2)}))
+
+    text = (folder / store.ROWS_FILE).read_text()
+    values = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in the file"))
+    assert values["median_s"] is None
+    assert values["facts"] == {"infinite": None, "numpy": 2.0}
+    assert values["pass"] == 1
+
+
+def test_a_torn_last_line_costs_that_row_only(folder: Path) -> None:
+    store.append(folder, row())
+    with (folder / store.ROWS_FILE).open("a") as file:
+        file.write('{"workload": "policy", "strat')
+
+    assert store.load(folder).rows == (row(),)
+
+
+def test_a_broken_line_in_the_middle_is_an_error_that_names_it(folder: Path) -> None:
+    with (folder / store.ROWS_FILE).open("a") as file:
+        file.write("rubbish\n")
+    store.append(folder, row())
+
+    with pytest.raises(StoreError, match="line 1"):
+        store.load(folder)
+
+
+def test_two_runs_never_write_into_one_folder(folder: Path) -> None:
+    with pytest.raises(StoreError, match="already holds a run"):
+        store.create(folder, {})
+
+
+def test_a_results_folder_that_cannot_be_written_is_said_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StoreError, match="--results"):
+        store.check_writable(tmp_path / "file" / "results")
+
+
+def test_a_run_of_a_newer_version_is_refused(folder: Path) -> None:
+    store.write_info(folder, {"schema": 99})
+
+    with pytest.raises(StoreError, match="update pergrad"):
+        store.load(folder)
+
+
+def test_pytest_benchmark_compares_the_file_of_a_run(folder: Path) -> None:
+    store.append(folder, row(samples_ns=(1000, 1100, 1200), median_s=1.1e-6))
+    store.append(folder, row(strategy="torch/func-vmap", samples_ns=(5000,), median_s=5e-6))
+    store.append(folder, row(status=Status.ERROR, reason="broken"))
+    store.write_benchmark_file(store.load(folder))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", "compare", str(folder / store.BENCHMARK_FILE)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "jax/vmap" in done.stdout
+    assert "torch/func-vmap" in done.stdout
