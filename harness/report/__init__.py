@@ -1,0 +1,48 @@
+"""The report: one self-contained page, its figures as PNG and SVG, and its table as CSV.
+
+    from harness import report
+
+    report.write([Path("results/sample")], Path("reports/sample"))
+
+No framework is imported here: the report reads only what a run left on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import analysis, store
+from harness.report import figures, page, tables
+from harness.report.page import Section
+
+__all__ = ["write"]
+
+
+def write(runs: Sequence[Path], folder: Path) -> Path:
+    """Write the report of one or several runs.
+
+    Runs stand side by side and are never mixed. Whatever is missing in a run is named as missing.
+
+    Args:
+        runs: folders of runs, each with `run.json` and `measurements.jsonl`.
+        folder: where the report goes; made if needed. Files of an earlier report are replaced.
+
+    Returns:
+        The path of `index.html`.
+
+    Raises:
+        harness.store.StoreError: if a folder holds no run that can be read.
+        OSError: if `folder` cannot be written.
+    """
+    loaded = [store.load(run) for run in runs]
+    folder.mkdir(parents=True, exist_ok=True)
+    panels = analysis.panels(loaded)
+    stems = page.stems(panels)
+    sections = [
+        Section.of(panel, stem, figures.of(panel, folder, stem)) for panel, stem in zip(panels, stems, strict=True)
+    ]
+    tables.plain(analysis.table(panels)).to_csv(folder / page.CASES_FILE, index=False)
+    index = folder / "index.html"
+    index.write_text(page.render(loaded, sections, folder), encoding="utf-8")
+    return index
