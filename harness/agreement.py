@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 
 from harness.records import Status
-from harness.reference import Truth
+from harness.reference import EPSILON, Truth
 from harness.workloads import Arrays
 
 FACTOR = 16
-"""A strategy may err this many times as much as plain float32 does on the same row ..."""
+"""A strategy may err this many times as much as plain arithmetic in its dtype does on the same row ..."""
 
 ULPS = 16
 """... plus this many units in the last place of the row's largest entry."""
-
-EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def check(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) 
 
     The tolerance of a row is `FACTOR` times the error that plain arithmetic makes on it plus `ULPS` units in the
     last place of its largest entry: a tiny true gradient replaced by zero is caught, and honest cancellation
-    is not. For other dtypes than float32 the yardstick is scaled with the dtype's epsilon.
+    is not.
     """
     if problem := _contract(output, truth, dtype):
         return Agreement(Status.DISAGREES, problem)
@@ -133,14 +131,13 @@ def _nonfinite(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth) -> str:
 
 def _worst(rows: Arrays, truth: Truth, dtype: str) -> tuple[float, float, str, int] | None:
     """(times the tolerance, relative error, parameter, row) where the tolerance is exceeded most."""
-    scale = _scale(dtype)
     largest = {name: _rowmax(true) for name, true in truth.rows.items()}
     overall = np.max(list(largest.values()), axis=0) if largest else np.zeros(0)
     worst: tuple[float, float, str, int] | None = None
     error = 0.0
     for name, true in truth.rows.items():
         difference = _rowmax(rows[name] - true)
-        tolerance = FACTOR * scale * truth.yardstick[name] + ULPS * EPSILON[dtype] * largest[name]
+        tolerance = FACTOR * truth.yardstick[name] + ULPS * EPSILON[dtype] * largest[name]
         excess = np.divide(difference, tolerance, out=np.where(difference > 0, np.inf, 0.0), where=tolerance > 0)
         base = np.where(largest[name] > 0, largest[name], np.where(overall > 0, overall, 1.0))
         if not len(excess):
@@ -157,7 +154,7 @@ def _weighted(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: s
     for name, true in truth.weighted.items():
         found = np.tensordot(truth.weights, output[name].astype(np.float64), axes=1)
         largest = float(_rowmax(truth.rows[name]).max(initial=0))
-        tolerance = FACTOR * _scale(dtype) * truth.weighted_yardstick[name]
+        tolerance = FACTOR * truth.weighted_yardstick[name]
         tolerance = tolerance + ULPS * EPSILON[dtype] * largest * np.abs(truth.weights).sum()
         difference = float(np.abs(found - true).max(initial=0))
         if difference > tolerance:
@@ -166,10 +163,6 @@ def _weighted(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: s
                 f"{difference:.2g}, {difference / tolerance:.2g} times the tolerance"
             )
     return ""
-
-
-def _scale(dtype: str) -> float:
-    return EPSILON[dtype] / EPSILON["float32"]
 
 
 def _rowmax(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +13,6 @@ import typer
 
 if TYPE_CHECKING:
     from harness.plan import Plan
-    from harness.probe import Seen
-    from harness.records import Measurement
-    from harness.strategies import Catalogue, Strategy
 
 app = typer.Typer(
     help="Measure every known way to compute per-instance gradients, check that they agree, and say which to use.",
@@ -26,6 +23,8 @@ app = typer.Typer(
 lists = typer.Typer(help="List what can be measured, without loading any framework.", no_args_is_help=True)
 app.add_typer(lists, name="list")
 
+ALLOCATORS = {"default": ("default",), "reuse": ("reuse",), "all": ("default", "reuse")}
+
 Plugins = Annotated[
     list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A strategy file outside strategies/; repeatable.")
 ]
@@ -33,34 +32,80 @@ Json = Annotated[bool, typer.Option("--json", help="Print a JSON list of objects
 Results = Annotated[Path, typer.Option("--results", metavar="FOLDER", help="Where runs are stored.")]
 Reports = Annotated[Path, typer.Option("--reports", metavar="FOLDER", help="Where reports are written.")]
 
+WHAT, HOW, WHERE = "What is measured", "How it is measured", "Where it goes"
+
 
 @app.command()
 def run(
-    quick: Annotated[bool, typer.Option("--quick", help="A first impression: 1 pass, batch sizes 1, 16, 256.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A first impression: 1 pass, batch sizes 1, 16, 256.", rich_help_panel=WHAT)
+    ] = False,
     batch_size: Annotated[
-        str | None, typer.Option(metavar="1,8,64", help="Batch sizes, separated by commas.  [default: 1,4,16,64,256]")
+        str | None,
+        typer.Option(metavar="1,8,64", help="Batch sizes.  [default: 1,4,16,64,256]", rich_help_panel=WHAT),
     ] = None,
     strategy: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Measure only this strategy; repeatable.  [default: all]")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="This strategy only; repeatable.  [default: all]", rich_help_panel=WHAT),
     ] = None,
     workload: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Measure this workload; repeatable.  [default: policy]")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="This workload; repeatable.  [default: policy]", rich_help_panel=WHAT),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(metavar="cpu|gpu|all", help="Where to compute.  [default: every device found]")
+        str | None,
+        typer.Option(metavar="cpu|gpu|all", help="[default: every device found]", rich_help_panel=WHAT),
     ] = None,
-    passes: Annotated[int | None, typer.Option(min=1, help="How often to measure everything.  [default: 3]")] = None,
+    plugin: Plugins = None,
+    passes: Annotated[
+        int | None, typer.Option(min=1, help="How often to measure everything.  [default: 3]", rich_help_panel=HOW)
+    ] = None,
     limit: Annotated[
-        float | None, typer.Option(min=1, metavar="SECONDS", help="What one case may take.  [default: 60]")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="What one case may take, build included.  [default: 60s]", rich_help_panel=HOW
+        ),
     ] = None,
     target: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Timed calls to aim for per case.  [default: 1.6]")
+        str | None,
+        typer.Option(metavar="TIME", help="Timed calls to aim for per case.  [default: 1.6s]", rich_help_panel=HOW),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Stop after this time, the most useful cases first; as in 5min.", rich_help_panel=HOW
+        ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for every framework.  [default: one per core]")
+        int | None, typer.Option(min=1, help="Threads for every framework.  [default: theirs]", rich_help_panel=HOW)
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run's folder.  [default: date and time]")] = None,
-    plugin: Plugins = None,
+    cpus: Annotated[
+        str | None, typer.Option(metavar="0,1", help="Bind the workers to these cores.", rich_help_panel=HOW)
+    ] = None,
+    allocator: Annotated[
+        str,
+        typer.Option(
+            metavar="default|reuse|all",
+            help="Whether glibc keeps freed memory; decides much where gradients are large.",
+            rich_help_panel=HOW,
+        ),
+    ] = "default",
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Go on with this run: its missing cases only.", rich_help_panel=WHERE),
+    ] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="With --resume: measure failed cases again.", rich_help_panel=WHERE)
+    ] = False,
+    across_machines: Annotated[
+        bool,
+        typer.Option(
+            "--across-machines", help="With --resume: even if machine or versions differ.", rich_help_panel=WHERE
+        ),
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the run's folder.  [default: date and time]", rich_help_panel=WHERE)
+    ] = None,
     results: Results = Path("results"),
     reports: Reports = Path("reports"),
 ) -> None:
@@ -69,52 +114,47 @@ def run(
     The exit status is 1 if a strategy disagrees with the reference or fails; it is 0 if every case is ok,
     unsupported, unavailable or skipped.
 
-    Examples: `pergrad run --quick`, `pergrad run --batch-size 1,8,64 --strategy jax/vmap`.
+    Examples: `pergrad run --quick`, `pergrad run --batch-size 1,8,64 --strategy jax/vmap`,
+    `pergrad run --budget 5min`.
     """
     from dataclasses import replace
 
-    from harness import probe, store, strategies, sweep
+    from harness import runner, strategies, workloads
+    from harness.lock import Busy
     from harness.plan import Plan
+    from harness.store import StoreError
     from harness.strategies import PluginError
 
-    try:
-        catalogue = strategies.discover(plugin or ())
-        chosen = [catalogue.find(wanted) for wanted in strategy] if strategy else list(catalogue.strategies)
-        names = _workload_names(workload)
-    except PluginError as error:
-        _refuse(str(error))
-    wanted = Plan(names, tuple(s.name for s in chosen), ("cpu",))
-    wanted = wanted.quick() if quick else wanted
-    given: dict[str, Any] = {
-        "batch_sizes": None if batch_size is None else _batch_sizes(batch_size),
-        "passes": passes,
-        "limit_s": limit,
-        "target_s": target,
-        "threads": threads,
-    }
-    wanted = replace(wanted, **{key: value for key, value in given.items() if value is not None})
     if device not in (None, "cpu", "gpu", "all"):
         _refuse(f"--device {device} is not one of cpu, gpu, all")
-
-    folder = results / (name or datetime.now().strftime("%Y-%m-%d-%H%M%S"))
+    if allocator not in ALLOCATORS:
+        _refuse(f"--allocator {allocator} is not one of {', '.join(ALLOCATORS)}")
     try:
-        store.check_writable(results)
-        typer.echo("Looking at the frameworks ...", err=True)
-        seen = probe.probe(sorted({s.framework for s in chosen}), threads)
-        wanted = replace(wanted, devices=_devices(device, seen))
-        command = " ".join(["pergrad", *sys.argv[1:]])
-        store.create(folder, sweep.describe(wanted, catalogue, chosen, seen, command))
-    except store.StoreError as error:
+        if resume is not None:
+            prepared = runner.resume(_run_folder(resume, results), plugin or (), retry, across_machines)
+        else:
+            catalogue = strategies.discover(plugin or ())
+            names = [catalogue.find(given).name for given in strategy] if strategy else catalogue.measurable()
+            chosen_workloads = tuple(workloads.find(given).name for given in workload) if workload else ("policy",)
+            wanted = Plan(chosen_workloads, tuple(names), ("cpu",), allocators=ALLOCATORS[allocator])
+            wanted = wanted.quick() if quick else wanted
+            given: dict[str, Any] = {
+                "batch_sizes": None if batch_size is None else _numbers("--batch-size", batch_size, 1),
+                "cpus": cpus and _numbers("--cpus", cpus, 0),
+                "passes": passes,
+                "limit_s": limit and _seconds("--limit", limit),
+                "target_s": target and _seconds("--target", target),
+                "budget_s": budget and _seconds("--budget", budget),
+                "threads": threads,
+            }
+            wanted = replace(wanted, **{key: value for key, value in given.items() if value is not None})
+            wanted = _bound(wanted)
+            folder = results / (name or datetime.now().strftime("%Y-%m-%d-%H%M%S"))
+            prepared = runner.start(wanted, catalogue, device, folder)
+        status = runner.measure(prepared, reports)
+    except (PluginError, StoreError, Busy) as error:
         _refuse(str(error))
-    _announce(wanted, catalogue, seen, folder)
-    try:
-        _measure(wanted, chosen, seen, folder)
-    except KeyboardInterrupt:
-        typer.echo(f"\nInterrupted. What was measured is in {folder}; the report shows it.", err=True)
-        _write_report([folder], reports / folder.name)
-        raise typer.Exit(130) from None
-    failures = _write_report([folder], reports / folder.name)
-    raise typer.Exit(1 if failures else 0)
+    raise typer.Exit(status)
 
 
 @app.command()
@@ -129,14 +169,14 @@ def report(
 
     Example: `pergrad report 2026-12-01-0405`.
     """
-    from harness import store
+    from harness import runner, store
 
     found = store.runs(results)
     if not run and not found:
         _refuse(f"there is no run in {results}; measure one with `pergrad run --quick`")
-    folders = [_run_folder(given, results, found) for given in run] if run else [found[-1]]
+    folders = [_run_folder(given, results) for given in run] if run else [found[-1]]
     try:
-        _write_report(folders, reports / "+".join(folder.name for folder in folders))
+        runner.write_report(folders, reports / "+".join(folder.name for folder in folders))
     except store.StoreError as error:
         _refuse(str(error))
 
@@ -187,97 +227,48 @@ def main() -> None:
     app()
 
 
-def _batch_sizes(text: str) -> tuple[int, ...]:
-    sizes = []
-    for part in text.split(","):
-        if not part.strip().isdecimal() or int(part) < 1:
-            _refuse(f"--batch-size {text}: {part.strip() or 'nothing'!r} is not a whole number from 1 up, as in 1,8,64")
-        sizes.append(int(part))
-    return tuple(sorted(set(sizes)))
+def _numbers(option: str, text: str, least: int) -> tuple[int, ...]:
+    """Whole numbers separated by commas, each once, ascending."""
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not part.isdecimal() or int(part) < least:
+            _refuse(f"{option} {text}: {part or 'nothing'!r} is not a whole number from {least} up, as in 1,8,64")
+    return tuple(sorted({int(part) for part in parts}))
 
 
-def _workload_names(given: Sequence[str] | None) -> tuple[str, ...]:
-    from harness import workloads
-
-    return tuple(workloads.find(name).name for name in given) if given else ("policy",)
-
-
-def _devices(asked: str | None, seen: dict[str, Seen]) -> tuple[str, ...]:
-    """The kinds of device to measure; a kind that no framework sees is measured only if it was asked for."""
-    found = {device["kind"] for answer in seen.values() for device in answer["devices"]}
-    if asked in ("cpu", "gpu"):
-        return (asked,)
-    return ("cpu", "gpu") if asked == "all" or "gpu" in found else ("cpu",)
+def _seconds(option: str, text: str) -> float:
+    """A time such as 90, 90s, 1.5min or 2h, in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(s|min|h)?", text.strip())
+    seconds = float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2] or "s"] if match else 0.0
+    if not seconds:
+        _refuse(f"{option} {text} is not a time above zero, as in 90s, 5min or 1h")
+    return seconds
 
 
-def _announce(wanted: Plan, catalogue: Catalogue, seen: dict[str, Seen], folder: Path) -> None:
-    for broken in catalogue.unavailable:
-        typer.echo(f"{broken.name}: unavailable: {broken.reason}", err=True)
-    for framework, answer in seen.items():
-        if answer["status"] != "ok":
-            typer.echo(f"{framework}: unavailable: {answer['reason']}", err=True)
-            continue
-        for kind in wanted.devices:
-            if kind not in {device["kind"] for device in answer["devices"]}:
-                typer.echo(f"{framework}: sees no {kind} on this machine; its cases are marked unavailable", err=True)
-    sizes = ", ".join(map(str, wanted.batch_sizes))
-    typer.echo(
-        f"Measuring {len(wanted.strategies)} strategies on {', '.join(wanted.workloads)} at batch sizes {sizes}, "
-        f"on {' and '.join(wanted.devices)}, {wanted.passes} pass{'es' if wanted.passes > 1 else ''}, into {folder}",
-        err=True,
-    )
+def _bound(wanted: Plan) -> Plan:
+    """The plan with its cores checked; `--threads N` alone binds to N cores, the only way to limit XLA's threads."""
+    import os
+    from dataclasses import replace
+
+    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if wanted.cpus and not set(wanted.cpus) <= set(available):
+        _refuse(f"--cpus {','.join(map(str, wanted.cpus))}: available here are {','.join(map(str, available))}")
+    if wanted.threads and not wanted.cpus and wanted.threads < len(available):
+        return replace(wanted, cpus=tuple(available[: wanted.threads]))
+    return wanted
 
 
-def _measure(wanted: Plan, chosen: Sequence[Strategy], seen: dict[str, Seen], folder: Path) -> None:
-    """Run the sweep with a progress bar, or with a line per case where nobody watches a bar."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from harness import sweep
-
-    console = Console(stderr=True)
-    cases = len(chosen) * len(wanted.workloads) * len(wanted.devices) * len(wanted.batch_sizes) * wanted.passes
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("computing the reference", total=cases)
-
-        def on_row(row: Measurement) -> None:
-            line = f"{row.workload} {row.strategy} B={row.batch_size} pass {row.pass_number}: {row.status}"
-            progress.update(bar, advance=1, description=line)
-            if row.status.is_failure or not console.is_terminal:
-                console.print(f"{line}{': ' if row.reason else ''}{row.reason}", markup=False, highlight=False)
-
-        sweep.sweep(wanted, chosen, seen, folder, on_row)
-
-
-def _run_folder(given: str, results: Path, found: Sequence[Path]) -> Path:
+def _run_folder(given: str, results: Path) -> Path:
+    from harness import store
     from harness.strategies import suggestion
 
     for candidate in (Path(given), results / given):
-        if (candidate / "run.json").exists():
+        if (candidate / store.RUN_FILE).exists():
             return candidate
-    _refuse(f"there is no run {given!r} in {results}; {suggestion(given, [path.name for path in found])}")
+    _refuse(f"there is no run {given!r} in {results}; {suggestion(given, [path.name for path in store.runs(results)])}")
 
 
-def _write_report(folders: Sequence[Path], target: Path) -> int:
-    """Write the report, say where it is and what failed; returns the number of failures."""
-    from harness import report as reports
-    from harness import store
-
-    page = reports.write(folders, target)
-    failures = {
-        (row.workload, row.strategy, row.batch_size, row.status, row.reason)
-        for folder in folders
-        for row in store.load(folder).rows
-        if row.status.is_failure
-    }
-    for workload, strategy, batch_size, status, reason in sorted(failures):
-        typer.echo(f"{status}: {strategy} on {workload} at batch size {batch_size}: {reason}", err=True)
-    typer.echo(f"Report: {page}")
-    return len(failures)
-
-
-def _print_list(entries: list[dict[str, Any]], as_json: bool) -> None:
+def _print_list(entries: Sequence[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return

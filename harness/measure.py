@@ -1,45 +1,64 @@
-"""How one case is measured, inside a worker: build, first call, warm-up, timed calls, fetch, agreement."""
+"""How one case is measured, inside a worker: build, first call, warm-up, timed calls, fetch, checks."""
 
 from __future__ import annotations
 
-import math
-import resource
-import statistics
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from harness import agreement, reference
-from harness.frameworks import Adapter, Device
+from harness import agreement, checks, reference
+from harness.agreement import Agreement
+from harness.clock import (
+    FEWEST_CALLS,
+    FEWEST_ROUNDS,
+    WARMUP_SHARE,
+    Stopwatch,
+    Timing,
+    Warmup,
+    round_count,
+    stopping_rule,
+    timed_calls,
+    warm_up,
+)
+from harness.frameworks import Adapter, Device, witness
 from harness.frameworks.base import first_array, to_numpy
-from harness.memory import Memory
-from harness.problem import Batch, Gradients, Problem, Step
+from harness.memory import Memory, available_bytes
+from harness.problem import Batch, Gradients, Losses, Parameters, Problem, Step
 from harness.records import Measurement, Status
+from harness.reference import Truth
 from harness.strategies import Strategy
 from harness.task import Task
-from harness.workloads import Workload, cast
+from harness.workloads import Arrays, Workload, cast
 
-FEWEST_ROUNDS = 5
-"""Timed calls per case at least, however slow."""
-
-FEWEST_WARMUP = 3
-
-FEWEST_CALLS = FEWEST_WARMUP + FEWEST_ROUNDS
-
-WARMUP_SHARE = 0.25
-"""Warm-up takes at most this share of the time that the timed calls aim for, but at least three calls."""
+LEAK_BYTES = 1 << 20
+"""Memory that grows by more than this and a fiftieth of the output with every call is called a leak."""
 
 
-class Stopwatch(Protocol):
-    """The part of pytest-benchmark's fixture that is used here."""
+class Evaluations:
+    """Counts how often Python evaluates a workload's losses; compiled code does that when it is traced only."""
 
-    stats: Any
+    def __init__(self) -> None:
+        self.count = 0
 
-    def pedantic(self, target: Callable[..., Any], *, setup: Callable[[], Any], rounds: int, iterations: int) -> Any:
-        """Call `target` with what `setup` returns, `rounds` times, and time the target only."""
-        ...
+    def counted(self, losses: Losses) -> Losses:
+        """The same losses, counted."""
+
+        def evaluate(ops: Any, parameters: Parameters, batch: Batch) -> Any:
+            self.count += 1
+            return losses(ops, parameters, batch)
+
+        return evaluate
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """Counters of what happens behind a strategy's back, for the life of a worker."""
+
+    compilations: witness.Counter
+    forks: witness.Counter
+    evaluations: Evaluations
 
 
 @dataclass(frozen=True)
@@ -51,68 +70,77 @@ class Subject:
     workload: Workload
     adapter: Adapter
     device: Device
+    witnesses: Witnesses
 
     def bind(self, batch_size: int) -> Problem:
-        """The problem that the strategy is given."""
+        """The problem that the strategy is given; evaluations of its loss are counted."""
         parameters = cast(self.workload.initial_parameters(self.task.seed), self.task.dtype)
-        return self.adapter.bind(self.workload, parameters, self.device, batch_size)
+        counted = replace(self.workload, losses=self.witnesses.evaluations.counted(self.workload.losses))
+        return self.adapter.bind(counted, parameters, self.device, batch_size)
 
-    def batches(self, batch_size: int, count: int) -> list[Batch]:
-        """The batches that the inputs rotate through, placed on the device."""
-        drawn = self.workload.batches(self.task.seed, batch_size, count)
-        return [self.adapter.place(cast(batch, self.task.dtype), self.device) for batch in drawn]
+    def drawn(self, batch_size: int, count: int) -> list[Arrays]:
+        """The batches that the inputs rotate through, as NumPy, in the dtype under test."""
+        return [cast(batch, self.task.dtype) for batch in self.workload.batches(self.task.seed, batch_size, count)]
 
+    def place(self, batch: Arrays) -> Batch:
+        """A batch on the device."""
+        return self.adapter.place(self.adapter.native(batch, self.workload.layouts), self.device)
 
-@dataclass(frozen=True)
-class Timing:
-    """What the timed calls of one case showed; per call where it is not a list."""
-
-    samples_ns: tuple[int, ...]
-    minor_faults: float
-    cores_busy: float
-    system_share: float
-    outputs: Mapping[int, Any]
-    """Some outputs of timed calls as NumPy: number of the batch -> gradients."""
+    def fetch(self, output: Gradients) -> Arrays:
+        """Gradients as NumPy in canonical layout, `{name: (B, *parameter.shape)}`."""
+        return self.adapter.canonical(to_numpy(self.adapter, output), self.workload.layouts)
 
 
 def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurement:
-    """Measure one case from the build to the verdict; exceptions of the strategy pass through."""
+    """Measure one case from the build to the verdict; exceptions of the strategy pass through.
+
+    Raises:
+        MemoryError: before the build, if the rows alone do not fit into the free memory.
+    """
     task, adapter = subject.task, subject.adapter
+    refuse_what_cannot_fit(subject, batch_size)
     truths = reference.load(Path(task.truths[batch_size]))
-    batches = subject.batches(batch_size, len(truths))
+    batches = [subject.place(batch) for batch in subject.drawn(batch_size, len(truths))]
     problem = subject.bind(batch_size)
+    before = checks.digests(adapter, problem, batches) if task.checks else {}
     memory = Memory(adapter, subject.device)
     with adapter.scope(problem):
-        step, output, build_s, first_call_s = build(subject, problem, batches[0])
+        with witness.slow_fallbacks() as fallbacks:
+            step, output, build_s, first_call_s = build(subject, problem, batches[0])
+        columns: dict[str, Any] = {"build_s": build_s, "first_call_s": first_call_s, "facts": problem.facts}
+        if broken := checks.contract(adapter, output):
+            return task.row(batch_size, Status.DISAGREES, broken, **columns)
         started = time.perf_counter()
-        fetched = to_numpy(adapter, output)
+        fetched = subject.fetch(output)
         fetch_s = time.perf_counter() - started
         verdict = agreement.check(fetched, truths[0], task.dtype)
-        columns: dict[str, Any] = {
-            "build_s": build_s,
-            "first_call_s": first_call_s,
-            "fetch_s": fetch_s,
-            "output_bytes": sum(array.nbytes for array in fetched.values()),
-            "device_name": adapter.device_of(first_array(output)),
-            "facts": problem.facts,
-        }
+        size = sum(array.nbytes for array in fetched.values())
+        columns |= {"fetch_s": fetch_s, "output_bytes": size, "device_name": adapter.device_of(first_array(output))}
+        if verdict.status is Status.OK and task.checks:
+            problems = [
+                checks.finished(subject.fetch, output, first_call_s),
+                checks.fetch_time(fetch_s, len(fetched) * batch_size, size, first_call_s),
+            ]
+            verdict = _with_problem(verdict, problems)
         del output, fetched
         if verdict.status is Status.OK:
+            loops = witness.while_loops(adapter.name, step, batches[0])
+            traced = subject.witnesses.compilations()
             warm = warm_up(adapter, step, batches, task.target_s * WARMUP_SHARE)
-            rounds = round_count(warm, task.target_s, task.most_rounds)
-            timing = timed_calls(adapter, step, batches, rounds, stopwatch)
+            warm_traces, evaluated = subject.witnesses.compilations() - traced, subject.witnesses.evaluations.count
+            timing = timed_calls(adapter, step, batches, rounds_for(task, warm), stopwatch, subject.fetch)
+            retraces = subject.witnesses.compilations() - traced - warm_traces
             verdicts = [agreement.check(timing.outputs[n], truths[n], task.dtype) for n in sorted(timing.outputs)]
             verdict = max([verdict, *verdicts], key=_severity)
-            columns |= {
-                "samples_ns": timing.samples_ns,
-                "median_s": statistics.median(timing.samples_ns) * 1e-9,
-                "warmup_calls": len(warm),
-                "stopping_rule": stopping_rule(rounds, task.most_rounds),
-                "marks": () if settled(warm) else ("warm-up had not settled",),
-                "minor_faults": timing.minor_faults,
-                "cores_busy": timing.cores_busy,
-                "system_share": timing.system_share,
-            }
+            columns |= _columns(timing, warm, task.most_rounds) | {"retraces": retraces}
+            evaluations = (subject.witnesses.evaluations.count - evaluated) / len(timing.samples_ns)
+            marks = _marks(warm, retraces, loops, subject.witnesses.forks(), size, evaluations / batch_size)
+            columns["marks"] = (*marks, *fallbacks)
+            if verdict.status is Status.OK and task.checks:
+                verdict = _with_problem(verdict, _problems(subject, step, batches, truths, timing))
+            if task.checks:
+                changed = checks.unchanged(before, checks.digests(adapter, problem, batches))
+                verdict = _with_problem(verdict, [changed])
     return task.row(
         batch_size,
         verdict.status,
@@ -127,22 +155,26 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
     )
 
 
-def least_seconds(row: Measurement) -> float | None:
-    """The seconds a case cannot do without: build, first call, the fewest calls. None if it was not measured."""
-    if row.build_s is None or row.first_call_s is None or row.median_s is None:
-        return None
-    return row.build_s + row.first_call_s + FEWEST_CALLS * row.median_s
+def refuse_what_cannot_fit(subject: Subject, batch_size: int) -> None:
+    """Raise MemoryError if the rows alone take more than what is free; nothing has been built yet."""
+    if subject.device.kind != "cpu":
+        return
+    values = sum(value.size for value in subject.workload.initial_parameters(subject.task.seed).values())
+    itemsize = {"float64": 8, "float32": 4, "bfloat16": 2}[subject.task.dtype]
+    needed, free = batch_size * values * itemsize, available_bytes()
+    if needed > free:
+        raise MemoryError(
+            f"predicted: {batch_size} rows of {values:,} values take {needed / 2**30:.1f} GiB, "
+            f"{free / 2**30:.1f} GiB are free"
+        )
 
 
-def trial(subject: Subject, batch_size: int) -> float:
-    """What `least_seconds` would be at a batch size that is not measured: build and call twice."""
-    problem = subject.bind(batch_size)
-    batch = subject.batches(batch_size, 1)[0]
-    with subject.adapter.scope(problem):
-        step, _, build_s, first_call_s = build(subject, problem, batch)
-        started = time.perf_counter()
-        subject.adapter.wait(step(batch))
-        return build_s + first_call_s + FEWEST_CALLS * (time.perf_counter() - started)
+def rounds_for(task: Task, warm: Warmup) -> int:
+    """How many timed calls: what fills the target, but no more than a leak leaves memory for."""
+    rounds = round_count(warm.times, task.target_s, task.most_rounds)
+    if warm.growth_bytes > LEAK_BYTES:
+        rounds = min(rounds, max(FEWEST_ROUNDS, int(available_bytes() / 4 / warm.growth_bytes)))
+    return rounds
 
 
 def build(subject: Subject, problem: Problem, batch: Batch) -> tuple[Step, Gradients, float, float]:
@@ -154,76 +186,73 @@ def build(subject: Subject, problem: Problem, batch: Batch) -> tuple[Step, Gradi
     return step, output, built - started, time.perf_counter() - built
 
 
-def warm_up(adapter: Adapter, step: Step, batches: list[Any], most_s: float) -> list[float]:
-    """Call until the times have settled or `most_s` is over, at least three times; returns the times in seconds."""
-    times: list[float] = []
-    end = time.perf_counter() + most_s
-    while len(times) < FEWEST_WARMUP or (not settled(times) and time.perf_counter() < end):
+def least_seconds(row: Measurement) -> float | None:
+    """The seconds a case cannot do without: build, first call, the fewest calls. None if it was not measured."""
+    if row.build_s is None or row.first_call_s is None or row.median_s is None:
+        return None
+    return row.build_s + row.first_call_s + FEWEST_CALLS * row.median_s
+
+
+def trial(subject: Subject, batch_size: int) -> float:
+    """What `least_seconds` would be at a batch size that is not measured: build and call twice."""
+    problem = subject.bind(batch_size)
+    batch = subject.place(subject.drawn(batch_size, 1)[0])
+    with subject.adapter.scope(problem):
+        step, _, build_s, first_call_s = build(subject, problem, batch)
         started = time.perf_counter()
-        adapter.wait(step(batches[len(times) % len(batches)]))
-        times.append(time.perf_counter() - started)
-    return times
+        subject.adapter.wait(step(batch))
+        return build_s + first_call_s + FEWEST_CALLS * (time.perf_counter() - started)
 
 
-def settled(times: list[float]) -> bool:
-    """Whether the median of the last five times is within 5 % of the median of the five before them.
-
-    Fewer than ten times have settled if the last is within 10 % of the median of the last three: slow calls
-    leave no time for more.
-    """
-    if len(times) >= 10:
-        return abs(statistics.median(times[-5:]) / statistics.median(times[-10:-5]) - 1) < 0.05
-    return times[-1] > 0.02 and abs(times[-1] / statistics.median(times[-3:]) - 1) < 0.1
-
-
-def round_count(warm: list[float], target_s: float, most: int) -> int:
-    """How many timed calls fill `target_s`, judged by the latest warm-up calls."""
-    return min(most, max(FEWEST_ROUNDS, math.ceil(target_s / statistics.median(warm[-5:]))))
-
-
-def stopping_rule(rounds: int, most: int) -> str:
-    """The rule that set the number of timed calls."""
-    return {FEWEST_ROUNDS: "few rounds", most: "rounds"}.get(rounds, "time")
-
-
-def timed_calls(adapter: Adapter, step: Step, batches: list[Any], rounds: int, stopwatch: Stopwatch) -> Timing:
-    """The steady state: `rounds` calls under the stopwatch, each waited for, the inputs rotating.
-
-    The result of a call is released before the next one, outside the clock. The results of the first, a middle
-    and the last call are fetched for checking, also outside the clock.
-    """
-    kept: list[Gradients] = []
-    outputs: dict[int, Any] = {}
-    number = -1
-
-    def keep_for_checking() -> None:
-        if number in (0, rounds // 2, rounds - 1):
-            outputs[number % len(batches)] = to_numpy(adapter, kept[0])
-
-    def setup() -> tuple[tuple[Any], dict[str, Any]]:
-        nonlocal number
-        keep_for_checking()
-        kept.clear()
-        number += 1
-        return (batches[number % len(batches)],), {}
-
-    def call(batch: Any) -> None:
-        kept.append(adapter.wait(step(batch)))
-
-    before, wall = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    stopwatch.pedantic(call, setup=setup, rounds=rounds, iterations=1)
-    wall, after = time.perf_counter() - wall, resource.getrusage(resource.RUSAGE_SELF)
-    keep_for_checking()
-
-    user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
-    return Timing(
-        samples_ns=tuple(round(seconds * 1e9) for seconds in stopwatch.stats.stats.data[:rounds]),
-        minor_faults=(after.ru_minflt - before.ru_minflt) / rounds,
-        cores_busy=(user + system) / wall,
-        system_share=system / (user + system) if user + system else 0.0,
-        outputs=outputs,
+def _problems(subject: Subject, step: Step, batches: list[Batch], truths: list[Truth], timing: Timing) -> Iterator[str]:
+    """What the checks of the clock and of the rows find; the next one is made only if the last found nothing."""
+    task, adapter, fetch = subject.task, subject.adapter, subject.fetch
+    first, second = subject.drawn(truths[0].batch_size, 2)
+    yield checks.outside(timing)
+    yield checks.doubling(adapter, step, batches, fetch, timing.median_s)
+    yield checks.fresh_batches(
+        adapter, step, subject.place, first, truths[0], fetch, task.dtype, timing.median_s, task.seed
     )
+    yield checks.independence(step, subject.place, (first, second), truths[0], fetch, task.dtype)
 
 
-def _severity(verdict: agreement.Agreement) -> tuple[bool, float]:
+def _columns(timing: Timing, warm: Warmup, most_rounds: int) -> dict[str, Any]:
+    return {
+        "samples_ns": timing.samples_ns,
+        "median_s": timing.median_s,
+        "warmup_calls": len(warm.times),
+        "stopping_rule": stopping_rule(len(timing.samples_ns), most_rounds),
+        "minor_faults": timing.minor_faults,
+        "cores_busy": timing.cores_busy,
+        "system_share": timing.system_share,
+    }
+
+
+def _marks(
+    warm: Warmup, retraces: int, loops: int | None, forks: int, output_bytes: int, evaluations: float
+) -> Iterator[str]:
+    """Remarks that stand beside the time."""
+    if not warm.settled:
+        yield "warm-up had not settled"
+    if retraces:
+        yield f"{retraces} retraces in the timed calls"
+    if loops:
+        yield f"{loops} hidden loops: While nodes in its graph"
+    if warm.growth_bytes > LEAK_BYTES + output_bytes / 50:
+        yield f"memory grows by {warm.growth_bytes / 1e6:.0f} MB with every call"
+    if forks:
+        yield "forks a process that has threads"
+    if evaluations > 1:
+        yield f"evaluates the loss {evaluations:g} times per instance"
+
+
+def _with_problem(verdict: Agreement, problems: Iterator[str] | list[str]) -> Agreement:
+    """The verdict, or `disagrees` with the first problem there is."""
+    found = next((problem for problem in problems if problem), "")
+    if not found or verdict.status is not Status.OK:
+        return verdict
+    return replace(verdict, status=Status.DISAGREES, reason=found)
+
+
+def _severity(verdict: Agreement) -> tuple[bool, float]:
     return verdict.status is not Status.OK, verdict.max_relative_error or 0.0

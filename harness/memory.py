@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from harness.frameworks import Adapter, Device
 
 
@@ -35,3 +37,18 @@ def status_bytes(field: str) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:")), None)
+
+
+def available_bytes() -> int:
+    """Memory that can still be taken without swapping: the machine's, or less where a container limits it."""
+    free = psutil.virtual_memory().available
+    limit, used = (_cgroup_bytes(name) for name in ("memory.max", "memory.current"))
+    return free if limit is None or used is None else min(free, limit - used)
+
+
+def _cgroup_bytes(name: str) -> int | None:
+    try:
+        text = (Path("/sys/fs/cgroup") / name).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None

@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from harness.strategies import Strategy
 from harness.task import Task
 
 BASELINE = "tf1/session-loop"
 """What speed-ups are relative to: how the question computed its gradients."""
+
+CONTROL = "tf1/session-loop-again"
+"""The baseline under a second name: how far the two are apart is noise."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,11 @@ class Plan:
         limit_s: what one case may take, build included, before it is stopped.
         target_s: seconds of timed calls to aim for per case and pass.
         most_rounds: timed calls per case and pass at most.
-        threads: threads within one operation, the same for every framework.
+        threads: threads within one operation, the same for every framework; None leaves their defaults.
+        cpus: the cores that workers are bound to; None leaves them all.
+        allocators: memory policies, each measured: `default`, `reuse`.
+        control: whether the baseline is measured under a second name too.
+        budget_s: what the whole run may take; None leaves it as long as it needs.
     """
 
     workloads: tuple[str, ...]
@@ -37,28 +44,32 @@ class Plan:
     target_s: float = 1.6
     most_rounds: int = 2000
     threads: int | None = None
+    cpus: tuple[int, ...] | None = None
+    allocators: tuple[str, ...] = ("default",)
+    control: bool = True
+    budget_s: float | None = None
     seed: int = 0
 
     def quick(self) -> Plan:
         """A first impression: one pass over three batch sizes, with less patience."""
-        return replace(self, batch_sizes=(1, 16, 256), passes=1, limit_s=15.0, target_s=0.5)
-
-    def as_json(self) -> dict[str, Any]:
-        """The plan as plain values."""
-        return asdict(self)
+        return replace(self, batch_sizes=(1, 16, 256), passes=1, limit_s=15.0, target_s=0.5, control=False)
 
 
 def tasks(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Task]:
     """All tasks, pass after pass, in another random order in each, so that drift hits everyone alike.
 
-    `truths` gives for every workload and batch size the file with the truth.
+    With a budget the first pass begins with what is most useful: the baseline, then one strategy of each framework
+    in turn. `truths` gives for every workload and batch size the file with the truth.
     """
     rng = random.Random(plan.seed)
+    named = [(strategy.name, strategy) for strategy in strategies]
+    if plan.control:
+        named += [(CONTROL, strategy) for strategy in strategies if strategy.name == BASELINE]
     ordered: list[Task] = []
     for pass_number in range(1, plan.passes + 1):
         this_pass = [
             Task(
-                strategy=strategy.name,
+                strategy=name,
                 framework=strategy.framework,
                 plugin=strategy.plugin,
                 workload=workload,
@@ -73,14 +84,29 @@ def tasks(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mappi
                 target_s=plan.target_s,
                 most_rounds=plan.most_rounds,
                 threads=plan.threads,
+                cpus=plan.cpus,
+                allocator=allocator,
+                checks=pass_number == 1,
+                loads=strategy.name,
             )
             for workload in plan.workloads
             for device in plan.devices
-            for strategy in strategies
+            for allocator in plan.allocators
+            for name, strategy in named
         ]
         rng.shuffle(this_pass)
-        ordered += this_pass
+        ordered += _most_useful_first(this_pass) if plan.budget_s and pass_number == 1 else this_pass
     return ordered
+
+
+def _most_useful_first(this_pass: Sequence[Task]) -> list[Task]:
+    """The baseline first, then one task of each framework in turn; the control last."""
+    seen: Counter[str] = Counter()
+    ranked = []
+    for task in sorted(this_pass, key=lambda task: task.strategy != BASELINE):
+        seen[task.framework] += 1
+        ranked.append((task.strategy == CONTROL, seen[task.framework], task))
+    return [task for *_, task in sorted(ranked, key=lambda entry: entry[:2])]
 
 
 def extrapolate(history: Sequence[tuple[int, float]], batch_size: int) -> float:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Generator, Iterator
 from typing import IO, Any
 
@@ -19,6 +20,9 @@ import psutil
 
 from harness.records import Measurement, Status
 from harness.task import Task
+
+TAG = "PERGRAD_WORKER"
+"""Environment variable by which a worker's descendants are known."""
 
 START_LIMIT_S = 120.0
 """What importing a framework may take."""
@@ -28,16 +32,47 @@ class Overdue(Exception):
     """A worker has been silent for longer than it may."""
 
 
-def environment(framework: str, device: str, threads: int | None) -> dict[str, str]:
+class Deadline:
+    """Until when the next event of a worker has to come."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.restart(limit_s)
+
+    def restart(self, limit_s: float) -> None:
+        """The next event may take `limit_s` from now on."""
+        self._started, self._limit_s = time.monotonic(), limit_s
+
+    def past_s(self) -> float:
+        """Seconds since the last event."""
+        return time.monotonic() - self._started
+
+    def left_s(self) -> float:
+        """Seconds left for the next event, 0 when there are none."""
+        return max(0.0, self._limit_s - self.past_s())
+
+
+ALLOCATORS = {
+    "default": {},
+    # glibc keeps what is freed and takes large blocks from the heap, so that large results land on pages that the
+    # process already has: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
+    "reuse": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(16 << 30)},
+}
+"""Memory policy -> environment variables that make glibc follow it."""
+
+
+def environment(
+    framework: str, device: str, threads: int | None, dtype: str = "float32", allocator: str = "default"
+) -> dict[str, str]:
     """The environment of a worker, complete before anything is imported in it."""
     variables = dict(os.environ)
     variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1", "NVIDIA_TF32_OVERRIDE": "0"}
+    variables |= ALLOCATORS[allocator]
     if device == "cpu":
         variables["CUDA_VISIBLE_DEVICES"] = ""
     if threads is not None:
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         variables |= dict.fromkeys(names, str(threads))
-    variables |= importlib.import_module(f"harness.frameworks.{framework}").ADAPTER.environment()
+    variables |= importlib.import_module(f"harness.frameworks.{framework}").ADAPTER.environment(dtype)
     return variables
 
 
@@ -62,77 +97,96 @@ def measure_task(task: Task) -> Iterator[Measurement]:
 def _one_worker(task: Task) -> Iterator[Measurement]:
     """Rows until the worker ends. The last one may tell of its end; there is at least one."""
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
-        process, channel = _spawn("harness.worker", task, stderr)
-        current = task.batch_sizes[0]
-        done = 0
-        started = time.monotonic()
+        tag = uuid.uuid4().hex
+        process, channel = _spawn(task, stderr, tag)
+        current: int | None = None
+        waiting = list(task.batch_sizes)
+        deadline = Deadline(START_LIMIT_S)
+        code: int | None = None
         try:
-            limit = START_LIMIT_S
-            events = listen(channel, lambda: limit)
-            for event in events:
+            for event in listen(process, channel, deadline):
                 if event["event"] == "begin":
-                    current, limit, started = event["batch_size"], task.limit_s, time.monotonic()
+                    current = event["batch_size"]
+                    deadline.restart(task.limit_s)
+                elif event["event"] == "row":
+                    row = Measurement.from_json(event["row"])
+                    current = None
+                    waiting.remove(row.batch_size)
+                    yield row
+                    deadline.restart(START_LIMIT_S)
                 else:
-                    done += 1
-                    limit = START_LIMIT_S
-                    yield Measurement.from_json(event["row"])
-            code = process.wait()
+                    break
+            code = process.poll()
         except Overdue:
-            kill(process)
-            seconds = time.monotonic() - started
-            yield task.row(
-                current, Status.TIMEOUT, f"stopped after {seconds:.0f} s", detail=_tail(stderr), case_s=seconds
-            )
+            kill(process, tag)
+            seconds, size = deadline.past_s(), current or waiting[0]
+            what = "" if current else "before the first case: importing or starting took too long, "
+            reason = f"{what}stopped after {seconds:.0f} s"
+            yield task.row(size, Status.TIMEOUT, reason, detail=_tail(stderr), case_s=seconds)
             return
         finally:
-            kill(process)
+            kill(process, tag)
             os.close(channel)
-        if done < len(task.batch_sizes):
-            yield _post_mortem(task, task.batch_sizes[done], code, _tail(stderr))
+        if waiting:
+            yield _post_mortem(task, waiting[0], code, _tail(stderr))
 
 
-def listen(channel: int, limit_s: Any) -> Generator[dict[str, Any], None, None]:
-    """The events a worker writes to `channel`, until it closes it.
+def listen(process: subprocess.Popen[str], channel: int, deadline: Deadline) -> Generator[dict[str, Any], None, None]:
+    """The events a worker writes to `channel`, until it closes it or dies.
+
+    A process that the worker forked may hold the channel open after the worker's death; that is noticed too.
 
     Raises:
-        Overdue: if the next event takes longer than `limit_s()` seconds.
+        Overdue: if the next event does not come in time.
     """
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(channel, selectors.EVENT_READ)
         while True:
-            if not selector.select(limit_s()):
-                raise Overdue
+            dead = process.poll() is not None
+            if not selector.select(0 if dead else min(0.5, deadline.left_s())):
+                if dead:
+                    return
+                if not deadline.left_s():
+                    raise Overdue
+                continue
             chunk = os.read(channel, 1 << 16)
             if not chunk:
+                # The worker closes the channel when it dies; let it become a corpse with an exit status.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(5)
                 return
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
                 yield json.loads(line)
 
 
-def kill(process: subprocess.Popen[str]) -> None:
-    """Kill a worker and everything it started, and wait until it is gone."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        children = psutil.Process(process.pid).children(recursive=True)
-        for child in children:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
+def kill(process: subprocess.Popen[str], tag: str) -> None:
+    """Kill a worker and everything it started, wherever that went, and wait until the worker is gone.
+
+    What a worker starts inherits its environment, and so the tag that tells whose it is, even after it has left
+    the worker's process group.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    for candidate in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if candidate.environ().get(TAG) == tag:
+                candidate.kill()
+                candidate.wait(5)
 
 
-def _spawn(module: str, task: Task, stderr: IO[str]) -> tuple[subprocess.Popen[str], int]:
+def _spawn(task: Task, stderr: IO[str], tag: str) -> tuple[subprocess.Popen[str], int]:
     """Start a worker in a session of its own; returns it and the end of the pipe to listen to."""
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", module, str(write_end)],
+        [sys.executable, "-m", "harness.worker", str(write_end)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=stderr,
         pass_fds=(write_end,),
-        env=environment(task.framework, task.device, task.threads),
+        env=environment(task.framework, task.device, task.threads, task.dtype, task.allocator) | {TAG: tag},
         start_new_session=True,
         text=True,
     )
@@ -144,8 +198,10 @@ def _spawn(module: str, task: Task, stderr: IO[str]) -> tuple[subprocess.Popen[s
     return process, read_end
 
 
-def _post_mortem(task: Task, batch_size: int, code: int, stderr: str) -> Measurement:
-    """The row of the case a worker died at."""
+def _post_mortem(task: Task, batch_size: int, code: int | None, stderr: str) -> Measurement:
+    """The row of the case a worker died at; `code` is its exit status, None if it closed the channel and lived on."""
+    if code is None:
+        return task.row(batch_size, Status.CRASHED, "stopped reporting in the middle of a case", detail=stderr)
     if code < 0:
         name = signal.Signals(-code).name
         if name == "SIGKILL":

@@ -99,6 +99,12 @@ class Measurement:
     """CPU seconds over wall seconds, over all timed calls."""
     system_share: float | None = None
     """Share of those CPU seconds spent in the kernel."""
+    retraces: int | None = None
+    """Traces and compilations in the timed calls; there should be none."""
+    floor_s: float | None = None
+    """The ceiling: the least time this machine could take, from the bytes written and the flops computed."""
+    pulse_s: float | None = None
+    """Seconds that a short fixed kernel took just after the case; see `harness.pulse`."""
     device_name: str = ""
     """The device that really held the result, as the framework names it."""
     facts: Mapping[str, Any] = field(default_factory=dict)

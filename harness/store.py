@@ -10,7 +10,7 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,11 +76,21 @@ def write_info(path: Path, info: Mapping[str, Any]) -> None:
 
 
 def append(path: Path, row: Measurement) -> None:
-    """Add one row and force it to disk before returning."""
-    with (path / ROWS_FILE).open("a", encoding="utf-8") as file:
-        file.write(_dumps(row.as_json()) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Add one row and force it to disk before returning.
+
+    Raises:
+        StoreError: if that is not possible, as when the disk is full; the run stays readable without the row.
+    """
+    try:
+        with (path / ROWS_FILE).open("a", encoding="utf-8") as file:
+            file.write(_dumps(row.as_json()) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StoreError(
+            f"cannot add a row to {path / ROWS_FILE}: {error.strerror or error}; "
+            f"make room, then go on with `pergrad run --resume {path.name}`"
+        ) from error
 
 
 def load(path: Path) -> Run:
@@ -104,6 +114,14 @@ def load(path: Path) -> Run:
             "update pergrad to read it"
         )
     return Run(path, info, tuple(_parse(lines, path / ROWS_FILE)))
+
+
+def repair(path: Path, keep: Callable[[Measurement], bool]) -> Run:
+    """Rewrite the rows of a run without a torn last line and without those that are not to be kept."""
+    run = load(path)
+    kept = tuple(row for row in run.rows if keep(row))
+    _replace(path / ROWS_FILE, "".join(_dumps(row.as_json()) + "\n" for row in kept))
+    return Run(path, run.info, kept)
 
 
 def runs(results: Path) -> list[Path]:

@@ -100,6 +100,10 @@ class Catalogue:
         """All names, importable or not."""
         return sorted([s.name for s in self.strategies] + [u.name for u in self.unavailable])
 
+    def measurable(self) -> list[str]:
+        """The names of the strategies that were imported."""
+        return [s.name for s in self.strategies]
+
     def find(self, name: str) -> Strategy:
         """The strategy of that name.
 

@@ -2,73 +2,122 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from harness import __version__, machine, plan, process, reference, store, workloads
-from harness.frameworks import PACKAGES
+from harness import ceiling, plan, process, reference, store, workloads
+from harness.ceiling import Ceiling
 from harness.plan import Plan
 from harness.probe import Seen
-from harness.records import Measurement, Status
-from harness.strategies import Catalogue, Strategy
+from harness.pulse import Usual
+from harness.records import Case, Measurement, Status
+from harness.strategies import Strategy
 from harness.task import Task
-from harness.workloads import Workload, cast
+from harness.workloads import cast
 
 OnRow = Callable[[Measurement], None]
-Dead = dict[tuple[str, str, str], tuple[int, Measurement]]
-"""(strategy, workload, device) -> the batch size at which it has to be left alone, and the row that says why."""
+
+SHORTEST_TASK_S = 5.0
+"""With less of the budget left than this, no further worker is started."""
 
 
-def describe(
-    wanted: Plan, catalogue: Catalogue, chosen: Sequence[Strategy], seen: Mapping[str, Seen], command: str
-) -> dict[str, Any]:
-    """Everything about a run that is known before it is measured: the content of `run.json`."""
-    return {
-        "created": _now(),
-        "finished": None,
-        "state": "running",
-        "command": command,
-        "pergrad": __version__,
-        "baseline": plan.BASELINE,
-        "machine": machine.describe(),
-        "versions": machine.versions(),
-        "frameworks": seen,
-        "plan": wanted.as_json(),
-        "strategies": [_describe_strategy(strategy) for strategy in chosen],
-        "workloads": [_describe_workload(workloads.find(name), wanted.seed) for name in wanted.workloads],
-        "unavailable": [{"name": u.name, "reason": u.reason} for u in catalogue.unavailable],
-    }
+@dataclass
+class Sweep:
+    """A plan on its way into a run folder.
 
-
-def sweep(wanted: Plan, chosen: Sequence[Strategy], seen: Mapping[str, Seen], folder: Path, on_row: OnRow) -> None:
-    """Measure everything in `wanted` and store it in `folder`, a run that `store.create` has made.
-
-    `on_row` is called after each row has reached the disk. Whatever ends the sweep, Ctrl-C included, leaves a
-    run folder that can be read.
+    Attributes:
+        seen: framework -> what the probe saw of it.
+        on_row: called after a row has reached the disk.
     """
-    info = dict(store.load(folder).info)
 
-    def keep(row: Measurement) -> None:
-        store.append(folder, row)
-        on_row(row)
+    wanted: Plan
+    chosen: Sequence[Strategy]
+    seen: Mapping[str, Seen]
+    folder: Path
+    on_row: OnRow
+    ceilings: Mapping[str, Ceiling | None] = field(default_factory=dict)
 
-    try:
-        with tempfile.TemporaryDirectory(prefix="pergrad-") as scratch:
-            truths = write_truths(wanted, Path(scratch))
-            dead: Dead = {}
-            for task in plan.tasks(wanted, chosen, truths):
-                _run(task, seen[task.framework], dead, keep)
-        info["state"] = "complete"
-    except BaseException:
-        info["state"] = "interrupted"
-        raise
-    finally:
-        info["finished"] = _now()
-        store.write_info(folder, info)
-        store.write_benchmark_file(store.load(folder))
+    def run(self) -> None:
+        """Measure whatever the folder does not hold yet.
+
+        Whatever ends the sweep, Ctrl-C and a full disk included, leaves a run folder that can be read.
+        """
+        stored = store.repair(self.folder, lambda row: True)
+        info = dict(stored.info)
+        self.ceilings = {name: ceiling.from_json(values) for name, values in info.get("ceilings", {}).items()}
+        self._usual = Usual()
+        self._done = {(row.case, row.pass_number) for row in stored.rows}
+        self._dead: dict[Case, Measurement] = {}
+        for row in stored.rows:
+            self._learn(row)
+        started = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory(prefix="pergrad-") as scratch:
+                truths = write_truths(self.wanted, Path(scratch))
+                for task in plan.tasks(self.wanted, self.chosen, truths):
+                    self._task(task, started)
+            info["state"] = "complete"
+        except BaseException:
+            info["state"] = "interrupted"
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                info["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+                info["wall_s"] = info.get("wall_s", 0.0) + time.monotonic() - started
+                store.write_info(self.folder, info)
+                store.write_benchmark_file(store.load(self.folder))
+
+    def _task(self, task: Task, started: float) -> None:
+        """Measure one task, without the cases that are done, hopeless, or beyond the budget."""
+        sizes = [size for size in task.batch_sizes if (_case(task, size), task.pass_number) not in self._done]
+        if not sizes:
+            return
+        if reason := absent(task, self.seen[task.framework]):
+            self._refuse(task, sizes, Status.UNAVAILABLE, reason)
+            return
+        if why := self._dead.get(_case(task, 0)):
+            hopeless = [size for size in sizes if size >= why.batch_size]
+            sizes = [size for size in sizes if size < why.batch_size]
+            reason = f"{why.status} in pass {why.pass_number} at batch size {why.batch_size}: {why.reason}"
+            self._refuse(task, hopeless, Status.SKIPPED, reason)
+        if self.wanted.budget_s is not None:
+            left = self.wanted.budget_s - (time.monotonic() - started)
+            if left < SHORTEST_TASK_S:
+                reason = f"left out: the budget of {self.wanted.budget_s:g} s was used up"
+                self._refuse(task, sizes, Status.SKIPPED, reason)
+                return
+            task = replace(task, limit_s=min(task.limit_s, left))
+        if sizes:
+            for row in process.measure_task(task.only(sizes)):
+                self._keep(self._judge(row))
+
+    def _refuse(self, task: Task, sizes: Sequence[int], status: Status, reason: str) -> None:
+        for size in sizes:
+            self._keep(task.row(size, status, reason))
+
+    def _judge(self, row: Measurement) -> Measurement:
+        """The row with what only the sweep knows: the machine's ceiling, and whether it was disturbed."""
+        known = self.ceilings.get(row.device)
+        if known is not None and row.output_bytes is not None:
+            row = replace(row, floor_s=known.floor_s(row.output_bytes, None))
+        if row.pulse_s is not None and self._usual.is_disturbed(row.pulse_s):
+            row = replace(row, marks=(*row.marks, "unstable: the machine was disturbed"))
+        return row
+
+    def _keep(self, row: Measurement) -> None:
+        store.append(self.folder, row)
+        self._learn(row)
+        self.on_row(row)
+
+    def _learn(self, row: Measurement) -> None:
+        """A case that takes too long is not tried again in later passes, nor is a larger one."""
+        if row.status is Status.TIMEOUT or (row.status is Status.SKIPPED and "limit" in row.reason):
+            self._dead.setdefault(replace(row.case, batch_size=0), row)
 
 
 def write_truths(wanted: Plan, folder: Path) -> dict[str, dict[int, str]]:
@@ -87,26 +136,7 @@ def write_truths(wanted: Plan, folder: Path) -> dict[str, dict[int, str]]:
     return truths
 
 
-def _run(task: Task, seen: Seen, dead: Dead, keep: OnRow) -> None:
-    """Measure one task, without the cases that an earlier pass or the probe has shown to be hopeless."""
-    if reason := _absent(task, seen):
-        for size in task.batch_sizes:
-            keep(task.row(size, Status.UNAVAILABLE, reason))
-        return
-    key = (task.strategy, task.workload, task.device)
-    first_dead, why = dead.get(key, (None, None))
-    alive = tuple(size for size in task.batch_sizes if first_dead is None or size < first_dead)
-    if alive:
-        for row in process.measure_task(task.only(alive)):
-            keep(row)
-            if row.status in (Status.TIMEOUT, Status.SKIPPED) and key not in dead:
-                dead[key] = (row.batch_size, row)
-    if why is not None:
-        for size in task.batch_sizes[len(alive) :]:
-            keep(task.row(size, Status.SKIPPED, f"{why.status} in pass {why.pass_number}: {why.reason}"))
-
-
-def _absent(task: Task, seen: Seen) -> str:
+def absent(task: Task, seen: Seen) -> str:
     """Why the framework or the device is not there; empty if both are."""
     if seen["status"] != "ok":
         return str(seen["reason"])
@@ -116,31 +146,11 @@ def _absent(task: Task, seen: Seen) -> str:
     return f"{task.framework} sees no {task.device} here, only: {', '.join(device['name'] for device in devices)}"
 
 
-def _describe_strategy(strategy: Strategy) -> dict[str, Any]:
-    return {
-        "name": strategy.name,
-        "framework": strategy.framework,
-        "quantity": strategy.quantity,
-        "summary": strategy.summary,
-        "docstring": strategy.docstring,
-        "source": strategy.source,
-        "code": strategy.code,
-        "path": "/".join(strategy.path.parts[-3:]),
-        "package": PACKAGES[strategy.framework][0],
-    }
+def steady_share(run: store.Run) -> float | None:
+    """The share of a run's wall time that was spent inside steady-state calls."""
+    wall = run.info.get("wall_s")
+    return sum(sum(row.samples_ns) for row in run.rows) * 1e-9 / wall if wall else None
 
 
-def _describe_workload(workload: Workload, seed: int) -> dict[str, Any]:
-    parameters = workload.initial_parameters(seed)
-    return {
-        "name": workload.name,
-        "summary": workload.summary,
-        "docstring": workload.docstring,
-        "parameters": {name: list(value.shape) for name, value in parameters.items()},
-        "parameter_count": sum(value.size for value in parameters.values()),
-        "code": workload.code,
-    }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def _case(task: Task, size: int) -> Case:
+    return task.row(size, Status.OK).case

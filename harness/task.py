@@ -20,7 +20,11 @@ class Task:
         limit_s: what one case may take, build included.
         target_s: seconds of timed calls to aim for per case.
         most_rounds: timed calls per case at most.
+        checks: whether the checks of `harness.checks` are made; once per case and run is enough.
+        loads: the strategy that is really loaded, where `strategy` is a second name for it.
         threads: threads within one operation; None leaves each framework's default.
+        cpus: the cores the worker is bound to; None leaves them all.
+        allocator: `default`, or `reuse` to have glibc keep freed memory.
     """
 
     strategy: str
@@ -38,6 +42,10 @@ class Task:
     target_s: float
     most_rounds: int
     threads: int | None = None
+    cpus: tuple[int, ...] | None = None
+    allocator: str = "default"
+    checks: bool = True
+    loads: str = ""
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -48,6 +56,7 @@ class Task:
         """The task that `to_json` wrote."""
         values = json.loads(text)
         values["batch_sizes"] = tuple(values["batch_sizes"])
+        values["cpus"] = values["cpus"] and tuple(values["cpus"])
         values["truths"] = {int(size): path for size, path in values["truths"].items()}
         return Task(**values)
 
@@ -68,5 +77,6 @@ class Task:
             pass_number=self.pass_number,
             status=status,
             reason=reason,
+            allocator=self.allocator,
             **columns,
         )

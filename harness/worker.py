@@ -1,32 +1,46 @@
 """One worker process: it imports one framework, measures one task, and tells its parent row by row.
 
 Started by `harness.process` as `python -m harness.worker FD` with the task on standard input. It writes one JSON
-object per line to file descriptor FD: `{"event": "begin", "batch_size": B}` before a case and
-`{"event": "row", "row": {...}}` after it. What a strategy prints goes elsewhere and cannot be taken for a row.
+object per line to file descriptor FD: `{"event": "begin", "batch_size": B}` before a case,
+`{"event": "row", "row": {...}}` after it, `{"event": "end"}` at the end. What a strategy prints goes elsewhere and
+cannot be taken for a row.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import re
+import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness import frameworks, plan, strategies, workloads
-from harness.measure import Stopwatch, Subject, least_seconds, measure, trial
+from harness.clock import Stopwatch
+from harness.frameworks import witness
+from harness.measure import Evaluations, Subject, Witnesses, least_seconds, measure, trial
+from harness.pulse import pulse_s
 from harness.records import Measurement, Status
 from harness.task import Task
 
 Emit = Callable[[dict[str, Any]], None]
+
+OUT_OF_MEMORY = re.compile(
+    r"RESOURCE_EXHAUSTED|ResourceExhausted|out of memory|OutOfMemory|not enough memory|allocate memory", re.IGNORECASE
+)
+"""How frameworks say that memory ran out: XLA, TensorFlow, CUDA, PyTorch's CPU allocator."""
 
 
 class Worker:
@@ -35,15 +49,21 @@ class Worker:
     def __init__(self, task: Task, emit: Emit) -> None:
         self.task = task
         self.emit = emit
+        forks = witness.forks()
         started = time.perf_counter()
-        self.adapter = frameworks.load(task.framework, task.threads)
+        adapter = frameworks.load(task.framework, task.threads)
         self.import_s = time.perf_counter() - started
+        strategy = strategies.load(task.loads or task.strategy, task.plugin)
+        for package in strategy.requires:
+            if find_spec(package) is None:
+                raise ModuleNotFoundError(f"{package} is not installed; {task.strategy} needs it", name=package)
         self.subject = Subject(
             task,
-            strategies.load(task.strategy, task.plugin),
+            strategy,
             workloads.find(task.workload),
-            self.adapter,
-            self.adapter.device(task.device),
+            adapter,
+            adapter.device(task.device),
+            Witnesses(witness.compilations(task.framework), forks, Evaluations()),
         )
         self.history: list[tuple[int, float]] = []
 
@@ -59,10 +79,15 @@ class Worker:
     def case(self, batch_size: int, stopwatch: Stopwatch) -> None:
         """Measure one case and send its row."""
         self.emit({"event": "begin", "batch_size": batch_size})
-        started, clock = datetime.now(UTC), time.perf_counter()
+        started, clock, pulse = datetime.now(UTC), time.perf_counter(), pulse_s()
         row = self._row(batch_size, stopwatch)
-        seconds = time.perf_counter() - clock
-        row = replace(row, import_s=self.import_s, case_s=seconds, started=started.isoformat(timespec="seconds"))
+        row = replace(
+            row,
+            import_s=self.import_s,
+            case_s=time.perf_counter() - clock,
+            pulse_s=max(pulse, pulse_s()),
+            started=started.isoformat(timespec="seconds"),
+        )
         if (least := least_seconds(row)) is not None:
             self.history.append((batch_size, least))
         self.emit({"event": "row", "row": row.as_json()})
@@ -74,13 +99,9 @@ class Worker:
                 reason = f"{expected:.0f} s expected from smaller batches, the limit is {task.limit_s:g} s"
                 return task.row(batch_size, Status.SKIPPED, reason)
             return measure(self.subject, batch_size, stopwatch)
-        except strategies.Unsupported as error:
-            return task.row(batch_size, Status.UNSUPPORTED, str(error))
-        except MemoryError as error:
-            return task.row(batch_size, Status.OUT_OF_MEMORY, str(error) or "MemoryError", detail=_last_frames())
         except Exception as error:
-            text = str(error).strip().partition("\n")[0]
-            return task.row(batch_size, Status.ERROR, f"{type(error).__name__}: {text}", detail=_last_frames())
+            status, reason = classify(error)
+            return task.row(batch_size, status, reason, detail="" if status is Status.UNSUPPORTED else _last_frames())
 
     def _expected_s(self, batch_size: int) -> float:
         """What the case will take at least, judged by smaller ones; 0 if they raise no doubt.
@@ -100,22 +121,33 @@ class Worker:
         return size * 4 if step > 4 and seconds * step**2 > self.task.limit_s else None
 
 
+def classify(error: BaseException) -> tuple[Status, str]:
+    """The status that an exception of a strategy means, and the reason in one line."""
+    text = str(error).strip().partition("\n")[0][:500]
+    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, strategies.Unsupported):
+        return Status.UNSUPPORTED, text or "no reason given"
+    if isinstance(error, ModuleNotFoundError):
+        return Status.UNAVAILABLE, text
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{named} {error}"[:5000]):
+        return Status.OUT_OF_MEMORY, text if isinstance(error, MemoryError) and text else named
+    return Status.ERROR, named
+
+
 def run(task: Task, emit: Emit) -> None:
-    """Measure a task. A missing framework or device becomes the status of all its cases."""
+    """Measure a task. A missing framework, package or device becomes the status of all its cases."""
     try:
         worker = Worker(task, emit)
-    except ImportError as error:
-        _emit_all(task, emit, Status.UNAVAILABLE, f"{error}")
-        return
-    except frameworks.DeviceAbsent as error:
-        _emit_all(task, emit, Status.UNAVAILABLE, str(error))
+    except (ImportError, frameworks.DeviceAbsent, strategies.PluginError) as error:
+        for batch_size in task.batch_sizes:
+            emit({"event": "row", "row": task.row(batch_size, Status.UNAVAILABLE, str(error)).as_json()})
         return
     with tempfile.TemporaryDirectory() as scratch:
         pytest.main(
             [
                 str(Path(__file__).with_name("stopwatch.py")),
                 *("-c", os.devnull, "--rootdir", scratch, "-q", "-s", "--assert=plain"),
-                *("-p", "no:cacheprovider", "-p", "pytest_benchmark.plugin"),
+                *("-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "pytest_benchmark.plugin"),
                 *("--benchmark-disable-gc", "--benchmark-warmup=off", "--benchmark-storage", f"file://{scratch}"),
             ],
             plugins=[worker],
@@ -124,26 +156,33 @@ def run(task: Task, emit: Emit) -> None:
 
 def main() -> None:
     """Read the task from standard input, write events to the file descriptor given as the only argument."""
+    die_with_parent()
     task = Task.from_json(sys.stdin.read())
-    with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as channel:
+    if task.cpus is not None:
+        os.sched_setaffinity(0, task.cpus)  # before the frameworks count the cores
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as channel:
 
         def emit(event: dict[str, Any]) -> None:
             channel.write(json.dumps(event, allow_nan=False) + "\n")
             channel.flush()
 
         run(task, emit)
+        emit({"event": "end"})
     # Frameworks leave threads behind that can hang or crash at interpreter exit; every row has been sent.
-    sys.stdout.flush()
     os._exit(0)
 
 
-def _emit_all(task: Task, emit: Emit, status: Status, reason: str) -> None:
-    for batch_size in task.batch_sizes:
-        emit({"event": "row", "row": task.row(batch_size, status, reason).as_json()})
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the sweep dies, however it dies (Linux; elsewhere nothing happens)."""
+    with suppress(OSError, AttributeError):
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def _last_frames() -> str:
-    return "".join(traceback.format_exc(limit=-4)).strip()[-2000:]
+    return traceback.format_exc(limit=-4).strip()[-3000:]
 
 
 if __name__ == "__main__":

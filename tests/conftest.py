@@ -25,6 +25,12 @@ def installed(framework: str) -> bool:
     return find_spec(PACKAGES[framework][0]) is not None
 
 
+@pytest.fixture(autouse=True)
+def lock_of_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests take a lock of their own: they neither wait for a run on this machine nor hold one up."""
+    monkeypatch.setenv("PERGRAD_LOCK", str(tmp_path / "pergrad.lock"))
+
+
 @pytest.fixture(scope="session")
 def truth_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], str]:
     """The truth about batches of a workload, computed once per session: (workload, batch size) -> file."""

@@ -157,9 +157,7 @@ def test_a_fault_outside_the_checked_sample_is_caught_by_the_weighted_sum() -> N
     relative=st.floats(1e-4, 1e4),
     sign=st.sampled_from([-1, 1]),
 )
-def test_any_relative_error_of_a_ten_thousandth_is_caught(
-    instance: int, name: str, relative: float, sign: int
-) -> None:
+def test_any_relative_error_of_a_ten_thousandth_is_caught(instance: int, name: str, relative: float, sign: int) -> None:
     output = rows()
     output[name][instance] *= np.float32(1 + sign * relative)
     changed = np.abs(TRUTH.rows[name][instance]).max() > 0

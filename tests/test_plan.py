@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from harness.plan import Plan, extrapolate
 
 CHOSEN = strategies.discover().strategies
 WANTED = Plan(("policy",), tuple(s.name for s in CHOSEN), ("cpu",), batch_sizes=(16, 1, 4))
-TRUTHS = {"policy": {size: "" for size in (1, 4, 16)}}
+TRUTHS = {"policy": dict.fromkeys((1, 4, 16), "")}
 
 
 def test_every_pass_holds_every_strategy_once_with_batch_sizes_ascending() -> None:
@@ -19,7 +21,7 @@ def test_every_pass_holds_every_strategy_once_with_batch_sizes_ascending() -> No
 
     for number in (1, 2, 3):
         this_pass = [task for task in tasks if task.pass_number == number]
-        assert sorted(task.strategy for task in this_pass) == sorted(s.name for s in CHOSEN)
+        assert sorted(task.strategy for task in this_pass) == sorted([*(s.name for s in CHOSEN), plan.CONTROL])
         assert {task.batch_sizes for task in this_pass} == {(1, 4, 16)}
 
 
@@ -29,6 +31,23 @@ def test_passes_differ_in_order_and_the_seed_repeats_them() -> None:
 
     assert orders[0] != orders[1] or orders[1] != orders[2]
     assert plan.tasks(WANTED, CHOSEN, TRUTHS) == tasks
+
+
+def test_the_control_is_the_baseline_under_another_name() -> None:
+    control = next(task for task in plan.tasks(WANTED, CHOSEN, TRUTHS) if task.strategy == plan.CONTROL)
+
+    assert control.loads == plan.BASELINE
+
+
+def test_the_checks_are_made_once_per_case() -> None:
+    assert all(task.checks == (task.pass_number == 1) for task in plan.tasks(WANTED, CHOSEN, TRUTHS))
+
+
+def test_with_a_budget_the_baseline_and_one_of_each_framework_come_first() -> None:
+    tasks = plan.tasks(replace(WANTED, budget_s=300), CHOSEN, TRUTHS)
+
+    assert tasks[0].strategy == plan.BASELINE
+    assert {task.framework for task in tasks[:4]} == {s.framework for s in CHOSEN}
 
 
 def test_a_task_survives_the_way_to_another_process() -> None:

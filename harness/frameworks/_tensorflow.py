@@ -23,7 +23,7 @@ class TensorFlowAdapter(Adapter):
         self.ops = importlib.import_module("harness.ops.tensorflow")
 
     @staticmethod
-    def environment() -> dict[str, str]:
+    def environment(dtype: str = "float32") -> dict[str, str]:
         """Quiet start; GPU memory grows with need instead of being taken whole."""
         return {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from harness.problem import Gradients, Problem
-from harness.workloads import Arrays, Workload
+from harness.layouts import Layout
+from harness.problem import Gradients, Losses, Problem
+from harness.workloads import Arrays, Workload, split
 
 
 class DeviceAbsent(Exception):
@@ -36,12 +37,16 @@ class Adapter(ABC):
     """
 
     name: str
+    array_types: tuple[type, ...]
+    """What a strategy may return as an array."""
+    reorders = False
+    """Whether arrays with a layout are held in PyTorch's order instead of the canonical one."""
 
     def __init__(self, threads: int | None) -> None:
         self.limit = threads
 
     @staticmethod
-    def environment() -> dict[str, str]:
+    def environment(dtype: str = "float32") -> dict[str, str]:
         """Environment variables that must be set before the framework is imported."""
         return {}
 
@@ -61,13 +66,47 @@ class Adapter(ABC):
                 return device
         raise DeviceAbsent(f"{self.name} sees no {kind} here, only: {', '.join(d.name for d in seen)}")
 
-    @abstractmethod
     def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
-        """The workload with its parameters on `device`; dtypes are those of `parameters`."""
+        """The workload with its parameters on `device`; dtypes are those of `parameters`.
+
+        Parameters that are not floating-point numbers are state: `losses` is given them, a strategy is not.
+        """
+        floats, state = split(self.native(parameters, workload.layouts))
+        problem = self._bind(workload, floats, state, device, batch_size)
+        if state:
+            problem.facts["not_differentiated"] = sorted(state)
+        return problem
+
+    @abstractmethod
+    def _bind(self, workload: Workload, floats: Arrays, state: Arrays, device: Device, batch_size: int) -> Problem:
+        """`bind` with parameters in this framework's layout, split into what is differentiated and what is not."""
 
     @abstractmethod
     def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
-        """The batch as the framework's own arrays on `device`."""
+        """The batch, already in this framework's layout, as the framework's own arrays on `device`."""
+
+    def native(self, arrays: Arrays, layouts: Mapping[str, Layout]) -> Arrays:
+        """Canonical arrays in the layout of this framework; `layouts` are those of the workload."""
+        if not self.reorders:
+            return arrays
+        return {name: layouts[name].reorder(a) if name in layouts else a for name, a in arrays.items()}
+
+    def canonical(self, arrays: Arrays, layouts: Mapping[str, Layout]) -> Arrays:
+        """The inverse of `native`, for fetched gradients: axes before those of the layout stay where they are."""
+        if not self.reorders:
+            return arrays
+        return {name: layouts[name].restore(a) if name in layouts else a for name, a in arrays.items()}
+
+    def gradient(self, function: Callable[..., Any]) -> Callable[..., Mapping[str, Any]]:
+        """The gradient of `function(parameters, *arguments) -> scalar` with respect to the parameters.
+
+        The reference is computed with it: that of `numpy`, or of the framework a workload was written for.
+        """
+        raise NotImplementedError(f"{self.name} computes no reference")
+
+    def readable(self, problem: Problem) -> Mapping[str, Any]:
+        """The parameters whose values can be read from outside the strategy."""
+        return problem.parameters
 
     def scope(self, problem: Problem) -> AbstractContextManager[Any]:
         """What a strategy's build and its steps run within."""
@@ -95,6 +134,13 @@ class Adapter(ABC):
     def threads(self) -> dict[str, int]:
         """The thread counts that are in force."""
         return {}
+
+
+def with_state(losses: Losses, state: Mapping[str, Any]) -> Losses:
+    """The losses as a function of what is differentiated alone."""
+    if not state:
+        return losses
+    return lambda ops, parameters, batch: losses(ops, {**state, **parameters}, batch)
 
 
 def rows(output: Gradients) -> Iterator[tuple[str, list[Any]]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from harness.frameworks.base import Adapter, Device
+from harness.frameworks.base import Adapter, Device, with_state
 from harness.problem import Gradients, Problem
 from harness.workloads import Arrays, Workload
 
@@ -25,12 +25,13 @@ class JaxAdapter(Adapter):
         # Ampere and newer multiply float32 in TF32 unless told otherwise; all frameworks get full precision.
         jax.config.update("jax_default_matmul_precision", "highest")
         self.jax = jax
+        self.array_types = (jax.Array,)
         self.ops = importlib.import_module("harness.ops.jax")
 
     @staticmethod
-    def environment() -> dict[str, str]:
-        """No preallocation of GPU memory; float64 stays float64 when it is asked for."""
-        return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_ENABLE_X64": "0"}
+    def environment(dtype: str = "float32") -> dict[str, str]:
+        """No preallocation of GPU memory; float64 stays float64 when it is asked for, and only then."""
+        return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_ENABLE_X64": "1" if dtype == "float64" else "0"}
 
     def devices(self) -> list[Device]:
         """CPU devices, then GPUs if a plugin for them is installed."""
@@ -43,15 +44,20 @@ class JaxAdapter(Adapter):
             found += [Device(kind, f"{handle.device_kind} {handle}", handle) for handle in handles]
         return found
 
-    def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
-        """Parameters are committed to `device`, so everything computed from them stays there."""
-        placed = self.jax.device_put(parameters, device.handle)
-        return Problem(placed, batch_size, device.handle, self.ops, workload.losses)
+    def _bind(self, workload: Workload, floats: Arrays, state: Arrays, device: Device, batch_size: int) -> Problem:
+        # Parameters are committed to the device, so everything computed from them stays there.
+        placed, constants = self.jax.device_put((floats, state), device.handle)
+        return Problem(placed, batch_size, device.handle, self.ops, with_state(workload.losses, constants))
 
     def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
         """The batch, committed to `device`."""
         placed: Mapping[str, Any] = self.jax.block_until_ready(self.jax.device_put(batch, device.handle))
         return placed
+
+    def gradient(self, function: Callable[..., Any]) -> Callable[..., Mapping[str, Any]]:
+        """Compiled `jax.grad`."""
+        compiled: Callable[..., Mapping[str, Any]] = self.jax.jit(self.jax.grad(function))
+        return compiled
 
     def wait(self, output: Gradients) -> Gradients:
         """Block until every leaf is ready."""

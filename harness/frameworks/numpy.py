@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from harness.frameworks.base import Adapter, Device
+from harness.frameworks.base import Adapter, Device, with_state
 from harness.problem import Gradients, Problem
 from harness.workloads import Arrays, Workload
 
@@ -17,6 +17,7 @@ class NumpyAdapter(Adapter):
     """Arrays are `numpy.ndarray`, differentiated by tracing; everything is synchronous."""
 
     name = "numpy"
+    array_types = (np.ndarray, np.generic)
 
     def __init__(self, threads: int | None) -> None:
         super().__init__(threads)
@@ -28,13 +29,19 @@ class NumpyAdapter(Adapter):
         """The CPU."""
         return [Device("cpu", "cpu", "cpu")]
 
-    def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
-        """Parameters stay NumPy arrays."""
-        return Problem(parameters, batch_size, device.handle, self.ops, workload.losses)
+    def _bind(self, workload: Workload, floats: Arrays, state: Arrays, device: Device, batch_size: int) -> Problem:
+        return Problem(floats, batch_size, device.handle, self.ops, with_state(workload.losses, state))
 
     def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
         """The batch itself."""
         return batch
+
+    def gradient(self, function: Callable[..., Any]) -> Callable[..., Mapping[str, Any]]:
+        """`autograd.grad`."""
+        from autograd import grad
+
+        traced: Callable[..., Mapping[str, Any]] = grad(function)
+        return traced
 
     def wait(self, output: Gradients) -> Gradients:
         """NumPy computes before it returns."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.frameworks._tensorflow import TensorFlowAdapter
-from harness.frameworks.base import Device
+from harness.frameworks.base import Device, with_state
 from harness.problem import Gradients, GraphProblem, Problem
 from harness.workloads import Arrays, Workload, cast
 
@@ -19,6 +19,7 @@ class TensorFlow1Adapter(TensorFlowAdapter):
     """Results are NumPy arrays: `session.run` fetches them, so the fetch is inside the measured time."""
 
     name = "tf1"
+    array_types = (np.ndarray, np.generic)
 
     def __init__(self, threads: int | None) -> None:
         super().__init__(threads)
@@ -26,22 +27,23 @@ class TensorFlow1Adapter(TensorFlowAdapter):
         self.tf1.logging.set_verbosity(self.tf1.logging.ERROR)
         self.tf1.disable_v2_behavior()
 
-    def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
-        """A new graph that holds the parameters as variables on `device`."""
+    def _bind(self, workload: Workload, floats: Arrays, state: Arrays, device: Device, batch_size: int) -> Problem:
+        # A new graph holds the parameters as variables on the device.
         graph = self.tf.Graph()
         with graph.as_default(), self._device(device.handle):
             variables = {
                 name: self.tf1.get_variable(f"parameter{number}", initializer=value)
-                for number, (name, value) in enumerate(parameters.items())
+                for number, (name, value) in enumerate(floats.items())
             }
-        floats = next(iter(parameters.values())).dtype
-        example = cast(workload.batches(seed=0, size=1, count=1)[0], floats.name)
+            constants = {name: self.tf1.constant(value) for name, value in state.items()}
+        dtype = next(iter(floats.values())).dtype.name
+        example = cast(workload.batches(seed=0, size=1, count=1)[0], dtype)
         return GraphProblem(
             variables,
             batch_size,
             device.handle,
             self.ops,
-            workload.losses,
+            with_state(workload.losses, constants),
             graph=graph,
             config=self._config(),
             specification={name: (value.dtype, value.shape[1:]) for name, value in example.items()},
@@ -50,6 +52,10 @@ class TensorFlow1Adapter(TensorFlowAdapter):
     def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
         """NumPy arrays, as they are: a session is fed."""
         return batch
+
+    def readable(self, problem: Problem) -> Mapping[str, Any]:
+        """None: variables live in the strategy's session."""
+        return {}
 
     def scope(self, problem: Problem) -> AbstractContextManager[Any]:
         """The problem's graph is the default one."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from harness.frameworks._tensorflow import TensorFlowAdapter
-from harness.frameworks.base import Device, first_array
+from harness.frameworks.base import Device, first_array, with_state
 from harness.problem import Gradients, Problem
 from harness.workloads import Arrays, Workload
 
@@ -20,11 +20,15 @@ class TensorFlow2Adapter(TensorFlowAdapter):
 
     name = "tf2"
 
-    def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
-        """Parameters are variables on `device`."""
+    def __init__(self, threads: int | None) -> None:
+        super().__init__(threads)
+        self.array_types = (self.tf.Tensor,)
+
+    def _bind(self, workload: Workload, floats: Arrays, state: Arrays, device: Device, batch_size: int) -> Problem:
         with self.tf.device(device.handle):
-            variables = {name: self.tf.Variable(value) for name, value in parameters.items()}
-        return Problem(variables, batch_size, device.handle, self.ops, workload.losses)
+            variables = {name: self.tf.Variable(value) for name, value in floats.items()}
+            constants = {name: self.tf.constant(value) for name, value in state.items()}
+        return Problem(variables, batch_size, device.handle, self.ops, with_state(workload.losses, constants))
 
     def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
         """The batch as constants on `device`."""
@@ -35,6 +39,17 @@ class TensorFlow2Adapter(TensorFlowAdapter):
         """Operations are placed on the problem's device."""
         scope: AbstractContextManager[Any] = self.tf.device(problem.device)
         return scope if "GPU" in problem.device else contextlib.nullcontext()
+
+    def gradient(self, function: Callable[..., Any]) -> Callable[..., Mapping[str, Any]]:
+        """`GradientTape.gradient`, eagerly; the gradient of a lookup becomes a dense array."""
+
+        def gradients(parameters: Mapping[str, Any], *arguments: Any) -> Mapping[str, Any]:
+            with self.tf.GradientTape() as tape:
+                value = function(parameters, *arguments)
+            found = tape.gradient(value, parameters, unconnected_gradients="zero")
+            return {name: self.tf.convert_to_tensor(array) for name, array in found.items()}
+
+        return gradients
 
     def wait(self, output: Gradients) -> Gradients:
         """A GPU is synchronised; a `tf.function` on the CPU returns when its work is done."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from harness.frameworks.base import Adapter, Device, first_array
+from harness.frameworks.base import Adapter, Device, first_array, with_state
 from harness.problem import Gradients, Problem
 from harness.workloads import Arrays, Workload
 
@@ -17,6 +17,7 @@ class TorchAdapter(Adapter):
     """Arrays are `torch.Tensor`; the CPU computes synchronously, CUDA is synchronised."""
 
     name = "torch"
+    reorders = True
 
     def __init__(self, threads: int | None) -> None:
         super().__init__(threads)
@@ -27,6 +28,7 @@ class TorchAdapter(Adapter):
         torch.backends.cuda.matmul.allow_tf32 = False  # all frameworks get full float32 precision
         torch.backends.cudnn.allow_tf32 = False
         self.torch = torch
+        self.array_types = (torch.Tensor,)
         self.ops = importlib.import_module("harness.ops.torch")
 
     def devices(self) -> list[Device]:
@@ -38,13 +40,21 @@ class TorchAdapter(Adapter):
         ]
         return [Device("cpu", "cpu", torch.device("cpu")), *gpus]
 
-    def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
-        """Parameters are plain tensors that do not require a gradient, as `torch.func` wants them."""
-        return Problem(self._tensors(parameters, device), batch_size, device.handle, self.ops, workload.losses)
+    def _bind(self, workload: Workload, floats: Arrays, state: Arrays, device: Device, batch_size: int) -> Problem:
+        # Parameters are plain tensors that do not require a gradient, as `torch.func` wants them.
+        losses = with_state(workload.losses, self._tensors(state, device))
+        return Problem(self._tensors(floats, device), batch_size, device.handle, self.ops, losses)
 
     def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
         """The batch as tensors that own their memory."""
         return self._tensors(batch, device)
+
+    def gradient(self, function: Callable[..., Any]) -> Callable[..., Mapping[str, Any]]:
+        """`torch.func.grad`."""
+        from torch.func import grad
+
+        traced: Callable[..., Mapping[str, Any]] = grad(function)
+        return traced
 
     def wait(self, output: Gradients) -> Gradients:
         """Synchronise the CUDA device that holds the result; on the CPU nothing is pending."""
@@ -55,6 +65,8 @@ class TorchAdapter(Adapter):
 
     def numpy(self, array: Any) -> np.ndarray[Any, Any]:
         """A copy on the host."""
+        if array.dtype == self.torch.bfloat16:  # PyTorch does not know NumPy's bfloat16, which is ml_dtypes'
+            return self.numpy(array.float()).astype("bfloat16")
         values: np.ndarray[Any, Any] = array.detach().cpu().numpy()
         return values
 
@@ -79,7 +91,15 @@ class TorchAdapter(Adapter):
         return {"intra_op": self.torch.get_num_threads(), "inter_op": self.torch.get_num_interop_threads()}
 
     def _tensors(self, arrays: Arrays, device: Device) -> dict[str, Any]:
-        return {name: self.torch.tensor(value, device=device.handle) for name, value in arrays.items()}
+        return {name: self._tensor(value).to(device.handle) for name, value in arrays.items()}
+
+    def _tensor(self, array: np.ndarray[Any, Any]) -> Any:
+        array = np.ascontiguousarray(array)  # a reordered array is a view, whose strides PyTorch would keep
+        if array.dtype.name == "bfloat16":
+            return self.torch.tensor(array.astype(np.float32)).to(self.torch.bfloat16)
+        if np.issubdtype(array.dtype, np.integer):
+            return self.torch.tensor(array, dtype=self.torch.int64)  # what its losses want labels to be
+        return self.torch.tensor(array)
 
 
 ADAPTER = TorchAdapter

@@ -1,30 +1,242 @@
-"""The operations of `autograd.numpy`, in the dtype of their inputs: what the reference is computed with."""
+"""The operations of `autograd.numpy`, in the dtype of their inputs: what the reference is computed with.
+
+Autograd differentiates slicing and fancy indexing with `np.add.at`, which is slow. The linear maps that a
+convolution, a pool and an embedding need are therefore given together with their transposes.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import autograd.numpy as anp
+import numpy as np
+from autograd.extend import defvjp, primitive
+from autograd.numpy.numpy_vjps import unbroadcast_f
+from autograd.tracer import getval
+
+Array = Any
 
 expand_dims = anp.expand_dims
 squeeze = anp.squeeze
+reshape = anp.reshape
+transpose = anp.transpose
+concatenate = anp.concatenate
+stack = anp.stack
+split = anp.split
+matmul = anp.matmul
+sum = anp.sum
+mean = anp.mean
+max = anp.max
+argmax = anp.argmax
+maximum = anp.maximum
+tanh = anp.tanh
+exp = anp.exp
+log = anp.log
+sqrt = anp.sqrt
+abs = anp.abs
 
 
-def dense(x: Any, weight: Any, bias: Any) -> Any:
+def dense(x: Array, weight: Array, bias: Array) -> Array:
     return anp.dot(x, weight) + bias
 
 
-def elu(x: Any) -> Any:
-    return anp.where(x > 0, x, anp.expm1(anp.minimum(x, 0)))
+def conv2d(x: Array, kernel: Array, bias: Array, stride: int, padding: int) -> Array:
+    size, _, inputs, outputs = kernel.shape
+    patches = _patches(x, size, stride, padding)
+    return anp.dot(patches, anp.reshape(kernel, (size * size * inputs, outputs))) + bias
 
 
-def sigmoid(x: Any) -> Any:
+def max_pool(x: Array, size: int, stride: int) -> Array:
+    windows = _windows(x, size, stride)
+    first = np.argmax(getval(windows), axis=3)
+    chosen = np.arange(size * size)[:, None] == first[:, :, :, None, :]
+    return anp.sum(_select(chosen, windows, 0), axis=3)
+
+
+def average_pool(x: Array, size: int, stride: int) -> Array:
+    return anp.mean(_windows(x, size, stride), axis=3)
+
+
+def flatten(x: Array) -> Array:
+    return anp.reshape(x, (x.shape[0], int(np.prod(x.shape[1:]))))
+
+
+@primitive  # type: ignore[untyped-decorator]
+def embedding(ids: Array, table: Array) -> Array:
+    return table[ids]
+
+
+def layer_norm(x: Array, scale: Array, offset: Array, epsilon: float) -> Array:
+    centred = x - anp.mean(x, axis=-1, keepdims=True)
+    variance = anp.mean(centred * centred, axis=-1, keepdims=True)
+    return centred / anp.sqrt(variance + epsilon) * scale + offset
+
+
+def attention(query: Array, key: Array, value: Array, heads: int, causal: bool) -> Array:
+    return attention_of(matmul, softmax, query, key, value, heads, causal)
+
+
+def attention_of(matmul: Any, softmax: Any, query: Array, key: Array, value: Array, heads: int, causal: bool) -> Array:
+    """`attention` with these two operations."""
+    batch, length, width = query.shape
+    q, k, v = (
+        anp.transpose(anp.reshape(x, (batch, length, heads, width // heads)), (0, 2, 1, 3)) for x in (query, key, value)
+    )
+    scores = matmul(q, anp.transpose(k, (0, 1, 3, 2))) * (width // heads) ** -0.5
+    if causal:
+        scores = _select(np.tri(length, dtype=bool), scores, -np.inf)
+    return anp.reshape(anp.transpose(matmul(softmax(scores, -1), v), (0, 2, 1, 3)), query.shape)
+
+
+def lstm(x: Array, input_weight: Array, hidden_weight: Array, bias: Array) -> Array:
+    hidden = memory = np.zeros((x.shape[0], hidden_weight.shape[0]), bias.dtype)
+    outputs = []
+    projections = dense(x, input_weight, bias)
+    for step in range(x.shape[1]):
+        i, f, g, o = anp.split(projections[:, step] + anp.dot(hidden, hidden_weight), 4, axis=-1)
+        memory = sigmoid(f) * memory + sigmoid(i) * anp.tanh(g)
+        hidden = sigmoid(o) * anp.tanh(memory)
+        outputs.append(hidden)
+    return anp.stack(outputs, axis=1)
+
+
+def dropout(x: Array, mask: Array, rate: float) -> Array:
+    return x * mask / (1 - rate)
+
+
+def masked_mean(x: Array, mask: Array) -> Array:
+    total = anp.sum(x * anp.expand_dims(mask, -1), axis=1)
+    return total / anp.maximum(anp.sum(mask, axis=1, keepdims=True), 1)
+
+
+def softmax_cross_entropy(labels: Array, logits: Array) -> Array:
+    chosen = np.arange(logits.shape[-1]) == getval(labels)[..., None]
+    return anp.sum(_select(chosen, -log_softmax(logits, -1), 0), axis=-1)
+
+
+def sigmoid_cross_entropy(labels: Array, logits: Array) -> Array:
+    return anp.logaddexp(0, logits) - labels * logits
+
+
+def relu(x: Array) -> Array:
+    return _select(x > 0, x, 0)
+
+
+def elu(x: Array) -> Array:
+    return _select(x > 0, x, anp.expm1(anp.minimum(x, 0)))
+
+
+def gelu(x: Array, form: str) -> Array:
+    if form == "exact":
+        return x * _normal_cdf(x)
+    if form == "tanh":
+        return 0.5 * x * (1 + anp.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x)))
+    raise ValueError(f"gelu has the forms 'exact' and 'tanh', not {form!r}")
+
+
+def sigmoid(x: Array) -> Array:
     return 0.5 * (anp.tanh(0.5 * x) + 1)
 
 
-def less(a: Any, b: Any) -> Any:
+def less(a: Array, b: Array) -> Array:
     return anp.less(a, b).astype(a.dtype)
 
 
-def sigmoid_cross_entropy(labels: Any, logits: Any) -> Any:
-    return anp.logaddexp(0, logits) - labels * logits
+def where(condition: Array, a: Array, b: Array) -> Array:
+    return _select(getval(condition) != 0, a, b)
+
+
+def softmax(x: Array, axis: int) -> Array:
+    powers = anp.exp(x - np.max(getval(x), axis=axis, keepdims=True))
+    return powers / anp.sum(powers, axis=axis, keepdims=True)
+
+
+def log_softmax(x: Array, axis: int) -> Array:
+    shifted = x - np.max(getval(x), axis=axis, keepdims=True)
+    return shifted - anp.log(anp.sum(anp.exp(shifted), axis=axis, keepdims=True))
+
+
+def stop_gradient(x: Array) -> Array:
+    return getval(x)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _select(condition: Array, a: Array, b: Array) -> Array:
+    return np.where(condition, a, b)
+
+
+def _windows(x: Array, size: int, stride: int) -> Array:
+    """(B, height, width, channels) -> (B, rows, columns, size * size, channels)."""
+    patches = _patches(x, size, stride, 0)
+    return anp.reshape(patches, (*patches.shape[:3], size * size, x.shape[3]))
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _patches(x: Array, size: int, stride: int, padding: int) -> Array:
+    """The windows of an image, side by side: (B, rows, columns, size * size * channels)."""
+    padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    found = [padded[:, rows, columns] for rows, columns in _shifts(padded.shape, size, stride)]
+    return np.concatenate(found, axis=-1)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _add_patches(patches: Array, shape: Sequence[int], size: int, stride: int, padding: int) -> Array:
+    """The transpose of `_patches`: windows are added up where they overlap, into an image of that shape."""
+    batch, height, width, channels = shape
+    padded = np.zeros((batch, height + 2 * padding, width + 2 * padding, channels), patches.dtype)
+    parts = np.split(patches, size * size, axis=-1)
+    for part, (rows, columns) in zip(parts, _shifts(padded.shape, size, stride), strict=True):
+        padded[:, rows, columns] += part
+    return padded[:, padding : padding + height, padding : padding + width]
+
+
+def _shifts(shape: Sequence[int], size: int, stride: int) -> list[tuple[slice, slice]]:
+    """Rows and columns of the pixels that are first, second, ... in their windows."""
+    last_row, last_column = shape[1] - size, shape[2] - size
+    return [
+        (slice(i, last_row + i + 1, stride), slice(j, last_column + j + 1, stride))
+        for i in range(size)
+        for j in range(size)
+    ]
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _normal_cdf(x: Array) -> Array:
+    """Phi(x); SciPy has it too, and would be a dependency for this line only."""
+    return ((1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2))) / 2).astype(x.dtype)
+
+
+def _normal_density(x: Array) -> Array:
+    return anp.exp(-0.5 * x * x) * (2 * math.pi) ** -0.5
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _add_rows(rows: Array, ids: Array, shape: Sequence[int]) -> Array:
+    """The transpose of `embedding`: rows of the same id are added up, into a table of that shape."""
+    table = np.zeros(shape, rows.dtype)
+    np.add.at(table, ids, rows)
+    return table
+
+
+# autograd's own rule for `where` continues in float64, whatever the dtype was.
+defvjp(
+    _select,
+    None,
+    lambda _, condition, a, b: unbroadcast_f(a, lambda g: _select(condition, g, 0)),
+    lambda _, condition, a, b: unbroadcast_f(b, lambda g: _select(condition, 0, g)),
+)
+defvjp(_normal_cdf, lambda _, x: lambda g: g * _normal_density(x))
+defvjp(embedding, None, lambda _, ids, table: lambda g: _add_rows(g, ids, table.shape))
+defvjp(_add_rows, lambda _, rows, ids, shape: lambda g: embedding(ids, g), argnums=(0,))
+defvjp(
+    _patches,
+    lambda _, x, size, stride, padding: lambda g: _add_patches(g, x.shape, size, stride, padding),
+    argnums=(0,),
+)
+defvjp(
+    _add_patches,
+    lambda _, patches, shape, size, stride, padding: lambda g: _patches(g, size, stride, padding),
+    argnums=(0,),
+)

@@ -1,12 +1,15 @@
-from harness import Problem, Step, strategy
+from harness import Batch, Gradients, Problem, Step, strategy
+from tests.planted.base import honest_rows
 
 
 @strategy(framework="numpy")
 def times_two(problem: Problem) -> Step:
     """Every row twice what it should be."""
-    from autograd import grad
+    rows = honest_rows(problem)
 
-    row = grad(lambda parameters, instance: 2 * problem.loss(parameters, instance))
-    return lambda batch: [
-        row(problem.parameters, {name: value[i] for name, value in batch.items()}) for i in range(problem.batch_size)
-    ]
+    def step(batch: Batch) -> Gradients:
+        found = rows(batch)
+        found = {name: 2 * value for name, value in found.items()}
+        return found
+
+    return step

@@ -1,0 +1,103 @@
+"""Per-instance gradients as simply as possible: one instance at a time, one framework, one dtype.
+
+This computes the truth and the error that plain arithmetic makes, for `harness.reference`. For a workload written
+through `ops` the framework is HIPS autograd on NumPy, which is no contestant; for a workload written for some
+frameworks only it is the first of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness import frameworks
+from harness.frameworks.base import Adapter, to_numpy
+from harness.problem import Problem
+from harness.workloads import Arrays, Workload, cast
+
+CHUNK = 16
+"""The weighted loss is differentiated this many instances at a time, which bounds its memory."""
+
+
+def framework(workload: Workload) -> str:
+    """The framework that the truth about a workload is computed with."""
+    if workload.through_ops:
+        return "numpy"
+    first = workload.frameworks[0]
+    return "tf2" if first == "tf1" else first  # a graph is TensorFlow's functions, and those run eagerly too
+
+
+def description(workload: Workload) -> str:
+    """What the truth is computed with, in words."""
+    if workload.through_ops:
+        return "HIPS autograd on NumPy, float64, one instance at a time"
+    return f"{framework(workload)} itself, float64, one instance at a time"
+
+
+class Engine:
+    """Gradients of one workload at fixed inputs.
+
+    Args:
+        workload: what is differentiated.
+        parameters: canonical, in any dtype; they are converted to `dtype`.
+        batch: canonical, in any dtype, of any size.
+        dtype: what is computed in. On NumPy bfloat16 is imitated (`harness.ops.rounded`).
+    """
+
+    def __init__(self, workload: Workload, parameters: Arrays, batch: Arrays, dtype: str) -> None:
+        self.workload = workload
+        self.adapter: Adapter = frameworks.load(framework(workload))
+        self.device = self.adapter.device("cpu")
+        imitated = self.adapter.name == "numpy" and dtype == "bfloat16"
+        self.dtype = "float32" if imitated else dtype
+        self.batch = self.adapter.native(cast(batch, self.dtype), workload.layouts)
+        self.size = len(next(iter(batch.values())))
+        self.problem: Problem = self.adapter.bind(workload, cast(parameters, self.dtype), self.device, self.size)
+        ops = _imitation(self.problem.ops) if imitated else self.problem.ops
+
+        def losses(parameters: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+            return self.problem.losses(parameters, batch, ops)
+
+        def weighted_loss(parameters: Mapping[str, Any], batch: Mapping[str, Any], weights: Any) -> Any:
+            return self.problem.ops.sum(weights * losses(parameters, batch), 0)
+
+        self._losses = losses
+        self._gradient = self.adapter.gradient(weighted_loss)
+
+    def losses(self, chosen: Any) -> np.ndarray[Any, Any]:
+        """The losses of some instances (an index array or slice), computed as one batch."""
+        placed = self.adapter.place(self._part(chosen), self.device)
+        return self.adapter.numpy(self._losses(self.problem.parameters, placed))
+
+    def rows(self, instances: Iterable[int]) -> Arrays:
+        """The gradients of these instances' own losses, `{name: (n, *parameter.shape)}`, float64."""
+        found = [self._weighted(slice(i, i + 1), np.ones(1)) for i in instances]
+        if not found:
+            return {
+                name: np.zeros((0, *value.shape)) for name, value in self._weighted(slice(0, 0), np.ones(0)).items()
+            }
+        return {name: np.stack([row[name] for row in found]) for name in found[0]}
+
+    def weighted(self, weights: np.ndarray[Any, Any]) -> Arrays:
+        """The gradient of the sum of weights x losses over the batch, `{name: parameter.shape}`, float64."""
+        starts = range(0, max(self.size, 1), CHUNK)
+        parts = [self._weighted(slice(i, i + CHUNK), weights[i : i + CHUNK]) for i in starts]
+        return {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
+
+    def _weighted(self, chosen: slice, weights: np.ndarray[Any, Any]) -> Arrays:
+        placed = self.adapter.place(self._part(chosen), self.device)
+        factors = self.adapter.place(cast({"weights": weights}, self.dtype), self.device)["weights"]
+        gradients = self._gradient(self.problem.parameters, placed, factors)
+        fetched = self.adapter.canonical(to_numpy(self.adapter, gradients), self.workload.layouts)
+        return cast(fetched, "float64")
+
+    def _part(self, chosen: Any) -> Arrays:
+        return {name: value[chosen] for name, value in self.batch.items()}
+
+
+def _imitation(ops: Any) -> Any:
+    from harness.ops.rounded import rounded
+
+    return rounded(ops)

@@ -1,0 +1,64 @@
+"""Is the stopwatch right, and does a loss through `ops` cost what it costs by hand?
+
+A benchmark, run on demand with `tox -e accuracy`, not part of the test suite: timings are no asserts there. Every
+figure is the median of the ratios of 25 pairs measured alternately in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import strategies
+from harness.process import environment
+from tests.conftest import installed
+
+INSIDE = Path(__file__).with_name("inside.py")
+CASES = [(s.name, size) for s in strategies.discover().strategies for size in (1, 64)]
+
+
+def ratios(kind: str, strategy: str, batch_size: int, folder: Path, plugin: Path | None = None) -> list[float]:
+    """Run `inside.py` for one strategy; returns the ratios of its pairs."""
+    found = strategies.discover([plugin] if plugin else []).find(strategy)
+    if not installed(found.framework):
+        pytest.skip(f"{found.framework} is not installed")
+    out = folder / "ratios.json"
+    variables = environment(found.framework, "cpu", None) | {
+        "PERGRAD_ACCURACY": json.dumps([kind, found.framework, found.name, found.plugin, batch_size]),
+        "PERGRAD_ACCURACY_OUT": str(out),
+    }
+    command = [sys.executable, "-m", "pytest", str(INSIDE), "-q", "-c", os.devnull, "--rootdir", str(folder)]
+    command += ["-p", "no:cacheprovider", "-p", "pytest_benchmark.plugin", "--benchmark-disable-gc"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, cwd=INSIDE.parents[2], check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    measured: list[float] = json.loads(out.read_text())
+    return measured
+
+
+def say(what: str, measured: list[float]) -> float:
+    """Print the median ratio with its quartiles, return the median."""
+    low, median, high = statistics.quantiles(measured, n=4)
+    print(f"\n{what}: {median:.3f} (quartiles {low:.3f} to {high:.3f}, {len(measured)} pairs)")
+    return median
+
+
+@pytest.mark.parametrize(("strategy", "batch_size"), CASES)
+def bench_the_harness_reports_what_a_loop_by_hand_measures(strategy: str, batch_size: int, tmp_path: Path) -> None:
+    median = say(f"harness / by hand, {strategy} B={batch_size}", ratios("stopwatch", strategy, batch_size, tmp_path))
+
+    assert abs(median - 1) < 0.05
+
+
+@pytest.mark.parametrize("batch_size", [1, 64])
+@pytest.mark.parametrize("strategy", ["jax/vmap", "torch/func-vmap", "tf2/jacobian", "tf1/session-loop"])
+def bench_a_loss_through_ops_costs_what_it_costs_by_hand(strategy: str, batch_size: int, tmp_path: Path) -> None:
+    framework = strategy.partition("/")[0]
+    median = say(f"ops / by hand, {framework} B={batch_size}", ratios("ops", strategy, batch_size, tmp_path))
+
+    assert median < 1.05

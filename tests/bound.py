@@ -1,0 +1,80 @@
+"""Helpers for tests that need a framework: every one of them runs in a spawned process, never in pytest's own."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import agreement, frameworks, isolated, reference, strategies, workloads
+from harness.frameworks import PACKAGES
+from harness.frameworks.base import to_numpy
+from harness.workloads import Arrays, Workload, cast
+
+HERE = Path(__file__)
+
+
+def installed(framework: str) -> bool:
+    """Whether a framework's package can be found; nothing is imported."""
+    return importlib.util.find_spec(PACKAGES[framework][0]) is not None
+
+
+def needs(framework: str) -> pytest.MarkDecorator:
+    """Skips a test by name where a framework is not installed."""
+    return pytest.mark.skipif(not installed(framework), reason=f"{PACKAGES[framework][0]} is not installed")
+
+
+def each(*names: str) -> list[Any]:
+    """Frameworks as parameters of a test."""
+    return [pytest.param(name, marks=needs(name)) for name in names]
+
+
+def run(function: Callable[..., Any], *arguments: Any, framework: str, dtype: str = "float32") -> Any:
+    """Call a function of a test file in a new process for `framework`."""
+    target = f"{function.__code__.co_filename}:{function.__name__}"
+    return isolated.call(target, *arguments, framework=framework, dtype=dtype, limit_s=300)
+
+
+def gradients(
+    framework: str, strategy: str, workload: Workload, parameters: Arrays, batch: Arrays, check: bool = True
+) -> Arrays:
+    """Per-instance gradients by a built-in strategy, canonical. Called in the framework's own process."""
+    adapter = frameworks.load(framework)
+    device = adapter.device("cpu")
+    size = len(next(iter(batch.values())))
+    problem = adapter.bind(workload, parameters, device, size)
+    with adapter.scope(problem):
+        step = strategies.discover().find(strategy).build(problem)
+        output = adapter.wait(step(adapter.place(adapter.native(batch, workload.layouts), device)))
+        return adapter.canonical(to_numpy(adapter, output), workload.layouts)
+
+
+def of_framework(framework: str) -> list[str]:
+    """The names of a framework's built-in strategies that return rows."""
+    found = strategies.discover().strategies
+    return [s.name for s in found if s.framework == framework and s.quantity == "gradients"]
+
+
+def verdicts(framework: str, dtype: str, names: list[str], sizes: list[int]) -> dict[str, list[str]]:
+    """Every built-in strategy of a framework on some workloads: {case: [status, reason]}. In its own process."""
+    found = {}
+    for name in names:
+        workload = workloads.find(name)
+        parameters = cast(workload.initial_parameters(0), dtype)
+        for size in sizes:
+            batch = cast(workload.batches(0, size, 1)[0], dtype)
+            truth = reference.compute(workload, parameters, batch)
+            for strategy in of_framework(framework):
+                case = f"{strategy} on {name} at {size}"
+                try:
+                    rows = gradients(framework, strategy, workload, parameters, batch)
+                    verdict = agreement.check(rows, truth, dtype)
+                    found[case] = [str(verdict.status), verdict.reason]
+                except strategies.Unsupported as error:
+                    found[case] = ["unsupported", str(error)]
+                except Exception as error:
+                    found[case] = ["error", f"{type(error).__name__}: {str(error)[:300]}"]
+    return found

@@ -1,0 +1,198 @@
+"""Strategies that lie on purpose: each is caught in a real worker and named with the right status or mark."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+
+from harness.records import Measurement, Status
+from tests.conftest import MeasureQuickly, installed
+
+
+def only(rows: list[Measurement]) -> Measurement:
+    (row,) = rows
+    return row
+
+
+def test_the_honest_one_passes_every_check(planted: MeasureQuickly) -> None:
+    rows = planted("honest", 1, 3, 8)
+
+    assert [row.status for row in rows] == [Status.OK] * 3, [row.reason for row in rows]
+    assert all(row.retraces == 0 for row in rows)
+    assert not [mark for row in rows for mark in row.marks if "warm-up" not in mark]
+
+
+WRONG = {
+    "times_two": "twice what it should be",
+    "divided_by_batch_size": "divided by the batch size",
+    "rows_swapped": "in another order",
+    "one_row_zero": "of instance 2",
+    "summed_over_batch": "summed over the batch",
+    "parameter_missing": "missing: hidden2.bias",
+    "parameter_renamed": "unknown: weight",
+    "parameters_exchanged": "weight of instance",
+    "transposed": "hidden1.weight of instance",
+    "batch_axis_lost": "has shape",
+    "wrong_dtype": "dtype float64, expected float32",
+    "none_for_a_parameter": "hidden1.bias is None",
+    "float16_inside": "times the tolerance",
+    "broadcast": "times the tolerance",
+    "cached_by_value": "cached",
+    "cached_by_identity": "cached",
+    "cached_first_answer": "times the tolerance",
+    "mutated_input": "uniform of batch",
+    "mutated_parameter": "parameter hidden1.bias changed",
+    "sleeps_in_the_conversion": "Lazy, expected an array of numpy",
+    "works_when_released": "outside the clock",
+    "background_thread": "of instance",
+    "touched_up_later": "changed after the call had returned",
+}
+
+
+@pytest.mark.parametrize(("stem", "said"), WRONG.items(), ids=WRONG)
+def test_planted_lie_disagrees_and_is_named(stem: str, said: str, planted: MeasureQuickly) -> None:
+    row = only(planted(stem, 8))
+
+    assert row.status is Status.DISAGREES, (row.status, row.reason, row.detail)
+    assert said in row.reason
+
+
+def test_planted_nan_is_nonfinite_with_its_instance(planted: MeasureQuickly) -> None:
+    row = only(planted("nan_in_one_row", 3))
+
+    assert row.status is Status.NONFINITE
+    assert "logit.weight of instance 1" in row.reason
+
+
+def test_planted_second_forward_pass_is_marked(planted: MeasureQuickly) -> None:
+    row = only(planted("forward_twice", 3))
+
+    assert "evaluates the loss 2 times per instance" in row.marks
+
+
+def test_planted_leak_is_marked_with_its_size(planted: MeasureQuickly) -> None:
+    row = only(planted("leaks", 1))
+
+    assert any(mark.startswith("memory grows by 5") for mark in row.marks), row.marks
+
+
+def test_planted_exception_is_an_error_with_type_message_and_frames(planted: MeasureQuickly) -> None:
+    row = only(planted("raises", 1))
+
+    assert row.status is Status.ERROR
+    assert row.reason == "ValueError: the moon is in the wrong quarter"
+    assert "raises.py" in row.detail
+    assert row.median_s is None
+
+
+def test_planted_exception_at_64_costs_that_batch_size_only(planted: MeasureQuickly) -> None:
+    rows = planted("raises_at_64", 1, 64, 65)
+
+    assert [row.status for row in rows] == [Status.OK, Status.ERROR, Status.OK]
+
+
+def test_planted_exit_is_a_crash_with_exit_status_and_last_words(planted: MeasureQuickly) -> None:
+    rows = planted("exits", 1, 3, 8)
+
+    assert [row.status for row in rows] == [Status.OK, Status.CRASHED, Status.OK]
+    assert "exit status 7" in rows[1].reason
+    assert "last words" in rows[1].detail
+
+
+def test_planted_quiet_exit_is_a_crash_too(planted: MeasureQuickly) -> None:
+    row = only(planted("exits_quietly", 1))
+
+    assert row.status is Status.CRASHED
+    assert "exit status 0" in row.reason
+
+
+def test_planted_segmentation_fault_is_a_crash_with_its_signal(planted: MeasureQuickly) -> None:
+    rows = planted("segfaults", 1, 3, 8)
+
+    assert [row.status for row in rows] == [Status.OK, Status.CRASHED, Status.OK]
+    assert "SIGSEGV" in rows[1].reason
+
+
+def test_planted_hang_is_stopped_within_its_limit_and_leaves_nothing_running(planted: MeasureQuickly) -> None:
+    started = time.monotonic()
+
+    rows = planted("hangs", 1, 3, limit_s=2)
+
+    assert [row.status for row in rows] == [Status.TIMEOUT, Status.SKIPPED]
+    assert "batch size 1 already took longer" in rows[1].reason
+    assert time.monotonic() - started < 30
+    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "1000"]]
+
+
+def test_planted_fork_is_marked_and_does_not_outlive_the_worker(planted: MeasureQuickly) -> None:
+    started = time.monotonic()
+
+    row = only(planted("forks", 3))
+
+    assert row.status is Status.OK
+    assert "forks a process that has threads" in row.marks
+    assert time.monotonic() - started < 30
+    assert not [p for p in psutil.process_iter(["cmdline"]) if "harness.worker" in (p.info["cmdline"] or [])]
+
+
+def test_planted_output_that_looks_like_a_row_is_no_row(planted: MeasureQuickly) -> None:
+    row = only(planted("prints_rows", 3))
+
+    assert row.strategy == "numpy/prints-rows"
+    assert row.median_s is not None
+    assert row.median_s > 1e-6
+
+
+@pytest.mark.parametrize("stem", ["runs_out_of_memory", "killed_from_outside"])
+def test_planted_want_of_memory_is_out_of_memory(stem: str, planted: MeasureQuickly) -> None:
+    assert only(planted(stem, 1)).status is Status.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("stem", ["needs_a_package", "imports_a_package"])
+def test_planted_package_that_is_not_installed_is_unavailable(stem: str, planted: MeasureQuickly) -> None:
+    row = only(planted(stem, 1))
+
+    assert row.status is Status.UNAVAILABLE
+    assert "a_package_that_nobody_has" in row.reason
+
+
+def test_planted_limit_of_a_strategy_is_unsupported_with_its_reason(planted: MeasureQuickly) -> None:
+    rows = planted("gives_up", 1, 3)
+
+    assert [row.status for row in rows] == [Status.OK, Status.UNSUPPORTED]
+    assert rows[1].reason == "more than one instance at a time"
+
+
+@pytest.mark.parametrize(("stem", "framework"), [("retraces", "jax"), ("retraces_in_tensorflow", "tf2")])
+def test_planted_compilation_at_every_call_is_counted_and_marked(
+    stem: str, framework: str, planted: MeasureQuickly
+) -> None:
+    if not installed(framework):
+        pytest.skip(f"{framework} is not installed")
+
+    row = only(planted(stem, 3))
+
+    assert row.retraces is not None
+    assert row.retraces >= len(row.samples_ns)
+    assert any("retraces in the timed calls" in mark for mark in row.marks)
+
+
+def test_planted_loop_in_a_graph_is_marked(planted: MeasureQuickly) -> None:
+    if not installed("tf2"):
+        pytest.skip("tf2 is not installed")
+
+    row = only(planted("loops_in_the_graph", 3))
+
+    assert row.status is Status.OK, row.reason
+    assert any("While nodes" in mark for mark in row.marks)
+
+
+@pytest.mark.parametrize("stem", ["raises", "exits_quietly", "needs_a_package", "gives_up"])
+def test_planted_fault_has_no_time_rather_than_zero(stem: str, planted: MeasureQuickly) -> None:
+    row = planted(stem, 2)[0]
+
+    assert row.median_s is None
+    assert row.as_json()["median_s"] is None
+    assert row.samples_ns == ()
