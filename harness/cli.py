@@ -18,6 +18,7 @@ app = typer.Typer(
     help="Measure every known way to compute per-instance gradients, check that they agree, and say which to use.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
 lists = typer.Typer(help="List what can be measured, without loading any framework.", no_args_is_help=True)

@@ -31,6 +31,7 @@ def describe(
         "baseline": plan.BASELINE,
         "control": plan.CONTROL if has_control else None,
         "machine": machine.describe(),
+        "environment": machine.environment(),
         "versions": machine.versions(),
         "frameworks": seen,
         "ceilings": _ceilings(wanted, seen),

@@ -77,12 +77,17 @@ def measure(prepared: Prepared, reports: Path) -> int:
 
     Raises:
         Busy: if another run is measuring on this machine.
-        StoreError: if a row cannot be written.
+        StoreError: if a row, or anything else that a run needs on disk, cannot be written.
     """
     with lock.only_run(prepared.folder):
         announce(prepared)
         try:
             _sweep(prepared)
+        except OSError as error:
+            raise StoreError(
+                f"the run stopped: {error}; what was measured is in {prepared.folder}, "
+                f"go on with `pergrad run --resume {prepared.folder.name}`"
+            ) from error
         except KeyboardInterrupt:
             typer.echo(
                 f"\nInterrupted. What was measured is in {prepared.folder}; "

@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sys
+import sysconfig
 import tempfile
 import time
 import traceback
@@ -182,7 +183,11 @@ def die_with_parent() -> None:
 
 
 def _last_frames() -> str:
-    return traceback.format_exc(limit=-4).strip()[-3000:]
+    """The end of the traceback, with paths relative to the project, since rows travel to other people."""
+    text = traceback.format_exc(limit=-4).strip()
+    for folder in (sysconfig.get_path("purelib"), str(Path(__file__).resolve().parent.parent)):
+        text = text.replace(folder + os.sep, "")
+    return text[-3000:]
 
 
 if __name__ == "__main__":

@@ -11,13 +11,16 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness import strategies
+from harness import process, strategies
 from harness.process import environment
-from tests.conftest import installed
+from harness.task import Task
+from tests.conftest import PLANTED, installed
 
 INSIDE = Path(__file__).with_name("inside.py")
 CASES = [(s.name, size) for s in strategies.discover().strategies for size in (1, 64)]
@@ -46,6 +49,21 @@ def say(what: str, measured: list[float]) -> float:
     low, median, high = statistics.quantiles(measured, n=4)
     print(f"\n{what}: {median:.3f} (quartiles {low:.3f} to {high:.3f}, {len(measured)} pairs)")
     return median
+
+
+@pytest.mark.parametrize(("milliseconds", "within"), [(1, 0.01), (10, 0.005), (100, 0.005)])
+def bench_planted_busy_wait_is_reported_exactly(
+    milliseconds: int, within: float, task_for: Callable[..., Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERGRAD_BUSY_MS", str(milliseconds))
+    path = PLANTED / "busy_wait.py"
+    strategy = strategies.discover([path]).find("numpy/busy-wait")
+
+    (row,) = process.measure_task(replace(task_for(strategy, 1), target_s=1.0, most_rounds=1000))
+
+    assert row.median_s is not None, row.reason
+    print(f"\nbusy wait of {milliseconds} ms reported as {row.median_s * 1e3:.4f} ms ({row.status})")
+    assert abs(row.median_s * 1e3 / milliseconds - 1) < within
 
 
 @pytest.mark.parametrize(("strategy", "batch_size"), CASES)
