@@ -5,8 +5,8 @@ The names below are the whole public interface of a strategy file::
     from harness import Problem, Step, Unsupported, strategy
 """
 
-from harness.problem import Batch, Gradients, GraphProblem, Parameters, Problem, Step
+from harness.problem import Array, Batch, Gradients, GraphProblem, Parameters, Problem, Step
 from harness.strategies import Unsupported, strategy
 
-__all__ = ["Batch", "Gradients", "GraphProblem", "Parameters", "Problem", "Step", "Unsupported", "strategy"]
+__all__ = ["Array", "Batch", "Gradients", "GraphProblem", "Parameters", "Problem", "Step", "Unsupported", "strategy"]
 __version__ = "0.1.0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,10 @@ FACTOR = 16
 
 ULPS = 16
 """... plus this many units in the last place of the row's largest entry."""
+
+
+SUMS = ("weighted_sum", "clipped_sum")
+"""Quantities that are one array per parameter, not one per instance."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,23 @@ class Agreement:
         return min(17.0, max(0.0, -math.log10(max(self.max_relative_error, 1e-17))))
 
 
-def check(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> Agreement:
-    """Compare per-instance gradients, `{name: (B, *parameter.shape)}`, with the truth about their batch.
+def check(
+    output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str, quantity: str = "gradients"
+) -> Agreement:
+    """Compare what a step returned with the truth about its batch.
 
     The tolerance of a row is `FACTOR` times the error that plain arithmetic makes on it plus `ULPS` units in the
     last place of its largest entry: a tiny true gradient replaced by zero is caught, and honest cancellation
-    is not.
+    is not. Norms are rows of one value; a sum over the batch is one row.
     """
+    if quantity not in SUMS:
+        return _check(output, truth.of(quantity, dtype), dtype)
+    verdict = _check({name: value[None] for name, value in output.items()}, truth.of(quantity, dtype), dtype)
+    reason = verdict.reason.replace(" of instance 0", "")
+    return replace(verdict, reason=reason, worst_instance=None, rows_checked=0)
+
+
+def _check(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> Agreement:
     if problem := _contract(output, truth, dtype):
         return Agreement(Status.DISAGREES, problem)
     if problem := _nonfinite(output, truth):

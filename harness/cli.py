@@ -24,6 +24,10 @@ app = typer.Typer(
 lists = typer.Typer(help="List what can be measured, without loading any framework.", no_args_is_help=True)
 app.add_typer(lists, name="list")
 
+DEFAULT_WORKLOADS = ("policy", "mlp", "cnn")
+
+DTYPES = ("float32", "float64", "bfloat16")
+
 ALLOCATORS = {"default": ("default",), "reuse": ("reuse",), "all": ("default", "reuse")}
 
 Plugins = Annotated[
@@ -51,12 +55,19 @@ def run(
     ] = None,
     workload: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="This workload; repeatable.  [default: policy]", rich_help_panel=WHAT),
+        typer.Option(
+            metavar="NAME|FILE|all",
+            help="This workload, or your own in a file; repeatable.  [default: policy, mlp and cnn]",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     device: Annotated[
         str | None,
         typer.Option(metavar="cpu|gpu|all", help="[default: every device found]", rich_help_panel=WHAT),
     ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="float32|float64|bfloat16", help="Dtype of everything.", rich_help_panel=WHAT)
+    ] = "float32",
     plugin: Plugins = None,
     passes: Annotated[
         int | None, typer.Option(min=1, help="How often to measure everything.  [default: 3]", rich_help_panel=HOW)
@@ -120,7 +131,7 @@ def run(
     """
     from dataclasses import replace
 
-    from harness import runner, strategies, workloads
+    from harness import runner, strategies
     from harness.lock import Busy
     from harness.plan import Plan
     from harness.store import StoreError
@@ -128,6 +139,8 @@ def run(
 
     if device not in (None, "cpu", "gpu", "all"):
         _refuse(f"--device {device} is not one of cpu, gpu, all")
+    if dtype not in DTYPES:
+        _refuse(f"--dtype {dtype} is not one of {', '.join(DTYPES)}")
     if allocator not in ALLOCATORS:
         _refuse(f"--allocator {allocator} is not one of {', '.join(ALLOCATORS)}")
     try:
@@ -136,8 +149,15 @@ def run(
         else:
             catalogue = strategies.discover(plugin or ())
             names = [catalogue.find(given).name for given in strategy] if strategy else catalogue.measurable()
-            chosen_workloads = tuple(workloads.find(given).name for given in workload) if workload else ("policy",)
-            wanted = Plan(chosen_workloads, tuple(names), ("cpu",), allocators=ALLOCATORS[allocator])
+            found = _workloads(workload or DEFAULT_WORKLOADS)
+            wanted = Plan(
+                workloads=tuple(found),
+                strategies=tuple(names),
+                devices=("cpu",),
+                workload_files={name: source for name, source in found.items() if name != source},
+                dtype=dtype,
+                allocators=ALLOCATORS[allocator],
+            )
             wanted = wanted.quick() if quick else wanted
             given: dict[str, Any] = {
                 "batch_sizes": None if batch_size is None else _numbers("--batch-size", batch_size, 1),
@@ -244,6 +264,16 @@ def _seconds(option: str, text: str) -> float:
     if not seconds:
         _refuse(f"{option} {text} is not a time above zero, as in 90s, 5min or 1h")
     return seconds
+
+
+def _workloads(given: Sequence[str]) -> dict[str, str]:
+    """Name -> where it is found, of the workloads asked for; `all` means those that come with pergrad."""
+    from harness import workloads
+
+    found = [workloads.find(name) for name in given if name != "all"]
+    if "all" in given:
+        found = [*workloads.builtin(), *found]
+    return {workload.name: workload.source for workload in found}
 
 
 def _bound(wanted: Plan) -> Plan:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harness import __version__, ceiling, machine, plan, workloads
+from harness.facts import facts
 from harness.plan import Plan
 from harness.probe import Seen
 from harness.strategies import Catalogue, Strategy
@@ -37,7 +38,9 @@ def describe(
         "ceilings": _ceilings(wanted, seen),
         "plan": asdict(wanted),
         "strategies": [_describe_strategy(strategy) for strategy in chosen],
-        "workloads": [_describe_workload(workloads.find(name), wanted.seed) for name in wanted.workloads],
+        "workloads": [
+            _describe_workload(workloads.find(wanted.source(name)), wanted.seed) for name in wanted.workloads
+        ],
         "unavailable": [{"name": u.name, "reason": u.reason} for u in catalogue.unavailable],
     }
 
@@ -95,12 +98,16 @@ def _describe_strategy(strategy: Strategy) -> dict[str, Any]:
 
 
 def _describe_workload(workload: Workload, seed: int) -> dict[str, Any]:
-    parameters = workload.initial_parameters(seed)
+    known = facts(workload, seed)
     return {
         "name": workload.name,
         "summary": workload.summary,
         "docstring": workload.docstring,
-        "parameters": {name: list(value.shape) for name, value in parameters.items()},
-        "parameter_count": sum(value.size for value in parameters.values()),
+        "parameters": {name: list(shape) for name, shape in known.shapes.items()},
+        "parameter_count": known.parameter_count,
+        "state": list(known.state),
+        "frameworks": list(known.frameworks),
+        "flops_per_instance": known.flops,
+        "reference": known.reference,
         "code": workload.code,
     }

@@ -7,15 +7,16 @@ frameworks only it is the first of those.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from harness import frameworks
 from harness.frameworks.base import Adapter, to_numpy
-from harness.problem import Problem
-from harness.workloads import Arrays, Workload, cast
+from harness.problem import Losses
+from harness.workloads import Arrays, Workload, cast, split
 
 CHUNK = 16
 """The weighted loss is differentiated this many instances at a time, which bounds its memory."""
@@ -44,9 +45,12 @@ class Engine:
         parameters: canonical, in any dtype; they are converted to `dtype`.
         batch: canonical, in any dtype, of any size.
         dtype: what is computed in. On NumPy bfloat16 is imitated (`harness.ops.rounded`).
+        other_forms: on NumPy, compute by other formulas where there are some (`harness.ops.other_forms`).
     """
 
-    def __init__(self, workload: Workload, parameters: Arrays, batch: Arrays, dtype: str) -> None:
+    def __init__(
+        self, workload: Workload, parameters: Arrays, batch: Arrays, dtype: str, other_forms: bool = False
+    ) -> None:
         self.workload = workload
         self.adapter: Adapter = frameworks.load(framework(workload))
         self.device = self.adapter.device("cpu")
@@ -54,22 +58,15 @@ class Engine:
         self.dtype = "float32" if imitated else dtype
         self.batch = self.adapter.native(cast(batch, self.dtype), workload.layouts)
         self.size = len(next(iter(batch.values())))
-        self.problem: Problem = self.adapter.bind(workload, cast(parameters, self.dtype), self.device, self.size)
-        ops = _imitation(self.problem.ops) if imitated else self.problem.ops
+        floats, state = split(cast(parameters, self.dtype))
+        self.parameters = self.adapter.bind(workload, floats, self.device, self.size).parameters
+        self.state = self.adapter.place(self.adapter.native(state, workload.layouts), self.device)
+        self._losses, self._gradient = _functions(workload.losses, self.adapter.name, imitated, other_forms)
 
-        def losses(parameters: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
-            return self.problem.losses(parameters, batch, ops)
-
-        def weighted_loss(parameters: Mapping[str, Any], batch: Mapping[str, Any], weights: Any) -> Any:
-            return self.problem.ops.sum(weights * losses(parameters, batch), 0)
-
-        self._losses = losses
-        self._gradient = self.adapter.gradient(weighted_loss)
-
-    def losses(self, chosen: Any) -> np.ndarray[Any, Any]:
-        """The losses of some instances (an index array or slice), computed as one batch."""
+    def losses(self, chosen: slice) -> np.ndarray[Any, Any]:
+        """The losses of some instances, computed as one batch."""
         placed = self.adapter.place(self._part(chosen), self.device)
-        return self.adapter.numpy(self._losses(self.problem.parameters, placed))
+        return self.adapter.numpy(self._losses(self.parameters, self.state, placed))
 
     def rows(self, instances: Iterable[int]) -> Arrays:
         """The gradients of these instances' own losses, `{name: (n, *parameter.shape)}`, float64."""
@@ -89,12 +86,39 @@ class Engine:
     def _weighted(self, chosen: slice, weights: np.ndarray[Any, Any]) -> Arrays:
         placed = self.adapter.place(self._part(chosen), self.device)
         factors = self.adapter.place(cast({"weights": weights}, self.dtype), self.device)["weights"]
-        gradients = self._gradient(self.problem.parameters, placed, factors)
+        gradients = self._gradient(self.parameters, self.state, placed, factors)
         fetched = self.adapter.canonical(to_numpy(self.adapter, gradients), self.workload.layouts)
         return cast(fetched, "float64")
 
-    def _part(self, chosen: Any) -> Arrays:
+    def _part(self, chosen: slice) -> Arrays:
         return {name: value[chosen] for name, value in self.batch.items()}
+
+
+@functools.lru_cache(maxsize=8)
+def _functions(
+    losses: Losses, name: str, imitated: bool, other_forms: bool
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """(losses, gradient of their weighted sum) of parameters, state, batch and weights.
+
+    Engines at other parameters share them, so that JAX compiles them once.
+    """
+    adapter = frameworks.load(name)
+    ops = _other_forms(adapter.ops) if other_forms and name == "numpy" else adapter.ops
+    ops = _imitation(ops) if imitated else ops
+
+    def of(parameters: Mapping[str, Any], state: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        return losses(ops, {**state, **parameters}, batch)
+
+    def weighted(parameters: Mapping[str, Any], state: Mapping[str, Any], batch: Mapping[str, Any], by: Any) -> Any:
+        return adapter.ops.sum(by * of(parameters, state, batch), 0)
+
+    return of, adapter.gradient(weighted)
+
+
+def _other_forms(ops: Any) -> Any:
+    from harness.ops.other_forms import other_forms
+
+    return other_forms(ops)
 
 
 def _imitation(ops: Any) -> Any:

@@ -87,8 +87,9 @@ class Subject:
         return self.adapter.place(self.adapter.native(batch, self.workload.layouts), self.device)
 
     def fetch(self, output: Gradients) -> Arrays:
-        """Gradients as NumPy in canonical layout, `{name: (B, *parameter.shape)}`."""
-        return self.adapter.canonical(to_numpy(self.adapter, output), self.workload.layouts)
+        """Gradients as NumPy in canonical layout, `{name: (B, *parameter.shape)}`; never changed by a later call."""
+        arrays = self.adapter.canonical(to_numpy(self.adapter, output), self.workload.layouts)
+        return {name: array.copy() for name, array in arrays.items()} if self.strategy.reuses_output else arrays
 
 
 def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurement:
@@ -113,7 +114,7 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
         started = time.perf_counter()
         fetched = subject.fetch(output)
         fetch_s = time.perf_counter() - started
-        verdict = agreement.check(fetched, truths[0], task.dtype)
+        verdict = agreement.check(fetched, truths[0], task.dtype, task.quantity)
         size = sum(array.nbytes for array in fetched.values())
         columns |= {"fetch_s": fetch_s, "output_bytes": size, "device_name": adapter.device_of(first_array(output))}
         if verdict.status is Status.OK and task.checks:
@@ -130,7 +131,10 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
             warm_traces, evaluated = subject.witnesses.compilations() - traced, subject.witnesses.evaluations.count
             timing = timed_calls(adapter, step, batches, rounds_for(task, warm), stopwatch, subject.fetch)
             retraces = subject.witnesses.compilations() - traced - warm_traces
-            verdicts = [agreement.check(timing.outputs[n], truths[n], task.dtype) for n in sorted(timing.outputs)]
+            verdicts = [
+                agreement.check(output, truths[n], task.dtype, task.quantity)
+                for n, output in sorted(timing.outputs.items())
+            ]
             verdict = max([verdict, *verdicts], key=_severity)
             columns |= _columns(timing, warm, task.most_rounds) | {"retraces": retraces}
             evaluations = (subject.witnesses.evaluations.count - evaluated) / len(timing.samples_ns)
@@ -157,7 +161,7 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
 
 def refuse_what_cannot_fit(subject: Subject, batch_size: int) -> None:
     """Raise MemoryError if the rows alone take more than what is free; nothing has been built yet."""
-    if subject.device.kind != "cpu":
+    if subject.device.kind != "cpu" or subject.task.quantity != "gradients":
         return
     values = sum(value.size for value in subject.workload.initial_parameters(subject.task.seed).values())
     itemsize = {"float64": 8, "float32": 4, "bfloat16": 2}[subject.task.dtype]
@@ -211,9 +215,9 @@ def _problems(subject: Subject, step: Step, batches: list[Batch], truths: list[T
     yield checks.outside(timing)
     yield checks.doubling(adapter, step, batches, fetch, timing.median_s)
     yield checks.fresh_batches(
-        adapter, step, subject.place, first, truths[0], fetch, task.dtype, timing.median_s, task.seed
+        adapter, step, subject.place, first, truths[0], fetch, task.dtype, batches[0], task.seed, task.quantity
     )
-    yield checks.independence(step, subject.place, (first, second), truths[0], fetch, task.dtype)
+    yield checks.independence(step, subject.place, (first, second), truths[0], fetch, task.dtype, task.quantity)
 
 
 def _columns(timing: Timing, warm: Warmup, most_rounds: int) -> dict[str, Any]:

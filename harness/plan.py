@@ -7,10 +7,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from harness.strategies import Strategy
-from harness.task import Task
+from harness.task import Job, Task
 
 BASELINE = "tf1/session-loop"
 """What speed-ups are relative to: how the question computed its gradients."""
@@ -18,12 +18,16 @@ BASELINE = "tf1/session-loop"
 CONTROL = "tf1/session-loop-again"
 """The baseline under a second name: how far the two are apart is noise."""
 
+MOST_ROW_BYTES = 4 << 30
+"""Results beyond this are skipped: with the copies that checking needs, they would not fit on common machines."""
+
 
 @dataclass(frozen=True)
 class Plan:
     """Everything that was asked for.
 
     Attributes:
+        workload_files: name -> file of those workloads that did not come with pergrad.
         limit_s: what one case may take, build included, before it is stopped.
         target_s: seconds of timed calls to aim for per case and pass.
         most_rounds: timed calls per case and pass at most.
@@ -37,6 +41,7 @@ class Plan:
     workloads: tuple[str, ...]
     strategies: tuple[str, ...]
     devices: tuple[str, ...]
+    workload_files: Mapping[str, str] = field(default_factory=dict)
     batch_sizes: tuple[int, ...] = (1, 4, 16, 64, 256)
     passes: int = 3
     dtype: str = "float32"
@@ -50,46 +55,34 @@ class Plan:
     budget_s: float | None = None
     seed: int = 0
 
+    def source(self, workload: str) -> str:
+        """What `workloads.find` takes to find a workload of this plan."""
+        return self.workload_files.get(workload, workload)
+
     def quick(self) -> Plan:
         """A first impression: one pass over three batch sizes, with less patience."""
         return replace(self, batch_sizes=(1, 16, 256), passes=1, limit_s=15.0, target_s=0.5, control=False)
 
 
-def tasks(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Task]:
-    """All tasks, pass after pass, in another random order in each, so that drift hits everyone alike.
+def jobs(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Job]:
+    """All jobs, pass after pass, in another random order in each, so that drift hits everyone alike.
 
-    With a budget the first pass begins with what is most useful: the baseline, then one strategy of each framework
-    in turn. `truths` gives for every workload and batch size the file with the truth.
+    A job is one strategy on all workloads, the one with the smallest results first; one process measures it, which
+    saves importing the framework again. With a budget the first pass begins with what is most useful: the baseline,
+    then one strategy of each framework in turn. `truths` gives for every workload and batch size the file with the
+    truth.
     """
     rng = random.Random(plan.seed)
     named = [(strategy.name, strategy) for strategy in strategies]
     if plan.control:
         named += [(CONTROL, strategy) for strategy in strategies if strategy.name == BASELINE]
-    ordered: list[Task] = []
+    ordered: list[Job] = []
     for pass_number in range(1, plan.passes + 1):
         this_pass = [
-            Task(
-                strategy=name,
-                framework=strategy.framework,
-                plugin=strategy.plugin,
-                workload=workload,
-                quantity=strategy.quantity,
-                device=device,
-                dtype=plan.dtype,
-                batch_sizes=tuple(sorted(plan.batch_sizes)),
-                pass_number=pass_number,
-                truths=truths[workload],
-                seed=plan.seed,
-                limit_s=plan.limit_s,
-                target_s=plan.target_s,
-                most_rounds=plan.most_rounds,
-                threads=plan.threads,
-                cpus=plan.cpus,
-                allocator=allocator,
-                checks=pass_number == 1,
-                loads=strategy.name,
+            tuple(
+                _task(plan, name, strategy, device, allocator, workload, pass_number, truths[workload])
+                for workload in plan.workloads
             )
-            for workload in plan.workloads
             for device in plan.devices
             for allocator in plan.allocators
             for name, strategy in named
@@ -99,14 +92,61 @@ def tasks(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mappi
     return ordered
 
 
-def _most_useful_first(this_pass: Sequence[Task]) -> list[Task]:
-    """The baseline first, then one task of each framework in turn; the control last."""
+def _task(
+    plan: Plan,
+    name: str,
+    strategy: Strategy,
+    device: str,
+    allocator: str,
+    workload: str,
+    pass_number: int,
+    truths: Mapping[int, str],
+) -> Task:
+    return Task(
+        strategy=name,
+        framework=strategy.framework,
+        plugin=strategy.plugin,
+        workload=workload,
+        quantity=strategy.quantity,
+        device=device,
+        dtype=plan.dtype,
+        batch_sizes=tuple(sorted(plan.batch_sizes)),
+        pass_number=pass_number,
+        truths=truths,
+        seed=plan.seed,
+        limit_s=plan.limit_s,
+        target_s=plan.target_s,
+        most_rounds=plan.most_rounds,
+        threads=plan.threads,
+        cpus=plan.cpus,
+        allocator=allocator,
+        checks=pass_number == 1,
+        loads=strategy.name,
+        source=plan.source(workload),
+        environment=dict(strategy.environment),
+    )
+
+
+def _most_useful_first(this_pass: Sequence[Job]) -> list[Job]:
+    """The baseline first, then one job of each framework in turn; the control last."""
     seen: Counter[str] = Counter()
     ranked = []
-    for task in sorted(this_pass, key=lambda task: task.strategy != BASELINE):
+    for job in sorted(this_pass, key=lambda job: job[0].strategy != BASELINE):
+        task = job[0]
         seen[task.framework] += 1
-        ranked.append((task.strategy == CONTROL, seen[task.framework], task))
-    return [task for *_, task in sorted(ranked, key=lambda entry: entry[:2])]
+        ranked.append((task.strategy == CONTROL, seen[task.framework], job))
+    return [job for *_, job in sorted(ranked, key=lambda entry: entry[:2])]
+
+
+def too_large(row_bytes: int, batch_size: int) -> str:
+    """Why the rows of such a batch are not measured; empty if they are."""
+    needed = batch_size * row_bytes
+    if needed <= MOST_ROW_BYTES:
+        return ""
+    return (
+        f"{batch_size} rows take {needed / 2**30:.1f} GiB, "
+        f"the limit is {MOST_ROW_BYTES / 2**30:g} GiB of gradients in one result"
+    )
 
 
 def extrapolate(history: Sequence[tuple[int, float]], batch_size: int) -> float:
@@ -123,3 +163,10 @@ def extrapolate(history: Sequence[tuple[int, float]], batch_size: int) -> float:
     exponent = exponents[-1] + (max(0.0, exponents[-1] - exponents[-2]) if len(exponents) > 1 else 0.0)
     size, seconds = points[-1]
     return seconds * math.pow(batch_size / size, min(max(exponent, 0.0), 3.0))
+
+
+def trial_size(history: Sequence[tuple[int, float]], batch_size: int, limit_s: float) -> int | None:
+    """A smaller batch size to try first: after a large step, if a cost that grows with B squared would not fit."""
+    size, seconds = max(history, default=(1, 1.0))
+    step = batch_size / size
+    return size * 4 if step > 4 and seconds * step**2 > limit_s else None

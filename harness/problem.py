@@ -16,13 +16,19 @@ Batch = Mapping[str, Array]
 """Inputs by name; the first axis of each has one entry per instance."""
 
 Gradients = Mapping[str, Array] | Sequence[Mapping[str, Array]]
-"""`{name: array of shape (B, *parameter.shape)}`, or one such mapping (without the B) per instance."""
+"""What a step returns; which arrays depends on the quantity, see `harness.strategies.QUANTITIES`.
+
+For `gradients`: `{name: array of shape (B, *parameter.shape)}`, or one such mapping (without the B) per instance.
+"""
 
 Step = Callable[[Batch], Gradients]
 """What a strategy builds: called with a batch, it returns the per-instance gradients."""
 
 Losses = Callable[[Any, Parameters, Batch], Array]
 """How a workload is written: `losses(ops, parameters, batch)` -> per-instance losses, shape (B,)."""
+
+CLIP_NORM = 1.0
+"""What private training usually clips to."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,10 @@ class Problem:
         parameters: the workload's parameters as the framework's own arrays, on `device`.
         batch_size: number of instances B in every batch that `step` will be called with.
         device: the framework's own device object.
+        ops: the framework's operations (`harness.ops`), which the loss is written with.
+        weights: a known weight for every instance, (B,), for the quantity `weighted_sum`; the same in every call.
+        clip_norm: the L2 norm that each instance's gradient is clipped to, for the quantity `clipped_sum`.
+        example: a batch of one instance, for strategies that look at the loss while they build.
         facts: a strategy may record plain values about itself here, such as the number of threads it uses;
             they are stored with the measurement and shown in the report.
     """
@@ -42,6 +52,9 @@ class Problem:
     device: Any
     ops: Any
     workload_losses: Losses
+    weights: Array = None
+    clip_norm: float = CLIP_NORM
+    example: Batch = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 
     def losses(self, parameters: Parameters, batch: Batch, ops: Any = None) -> Array:

@@ -19,7 +19,7 @@ from typing import IO, Any
 import psutil
 
 from harness.records import Measurement, Status
-from harness.task import Task
+from harness.task import Job, Task, to_json
 
 TAG = "PERGRAD_WORKER"
 """Environment variable by which a worker's descendants are known."""
@@ -76,42 +76,51 @@ def environment(
     return variables
 
 
-def measure_task(task: Task) -> Iterator[Measurement]:
-    """Measure all cases of a task; yields one row per case, whatever happens to the worker.
+def measure(job: Job) -> Iterator[Measurement]:
+    """Measure all cases of a job; yields one row per case, whatever happens to the worker.
 
-    A worker that dies costs the case it was at, and a new one goes on with the larger batch sizes. A case that
-    takes too long ends the task: a larger batch would take longer still.
+    A worker that dies costs the case it was at, and a new one goes on with the others. A case that takes too long
+    also costs the larger batch sizes of its task, which would take longer still.
     """
-    waiting = list(task.batch_sizes)
-    while waiting:
-        for row in _one_worker(task.only(waiting)):
-            waiting.remove(row.batch_size)
+    while job:
+        for row in _one_worker(job):
+            job = _without(job, row, row.batch_size)
             yield row
             if row.status is Status.TIMEOUT:
-                for batch_size in waiting:
-                    reason = f"batch size {row.batch_size} already took longer than the limit of {task.limit_s:g} s"
-                    yield task.row(batch_size, Status.SKIPPED, reason)
-                return
+                for task in job:
+                    for size in task.batch_sizes if task.workload == row.workload else ():
+                        reason = f"batch size {row.batch_size} already took longer than the limit of {task.limit_s:g} s"
+                        yield task.row(size, Status.SKIPPED, reason)
+                job = _without(job, row, *(size for task in job for size in task.batch_sizes))
 
 
-def _one_worker(task: Task) -> Iterator[Measurement]:
+def _without(job: Job, row: Measurement, *sizes: int) -> Job:
+    """The job without these batch sizes of the row's workload, and without tasks that have none left."""
+    left = (
+        task.only([size for size in task.batch_sizes if task.workload != row.workload or size not in sizes])
+        for task in job
+    )
+    return tuple(task for task in left if task.batch_sizes)
+
+
+def _one_worker(job: Job) -> Iterator[Measurement]:
     """Rows until the worker ends. The last one may tell of its end; there is at least one."""
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         tag = uuid.uuid4().hex
-        process, channel = _spawn(task, stderr, tag)
-        current: int | None = None
-        waiting = list(task.batch_sizes)
+        process, channel = _spawn(job, stderr, tag)
+        waiting = [(task, size) for task in job for size in task.batch_sizes]
+        running = False
         deadline = Deadline(START_LIMIT_S)
         code: int | None = None
         try:
             for event in listen(process, channel, deadline):
                 if event["event"] == "begin":
-                    current = event["batch_size"]
-                    deadline.restart(task.limit_s)
+                    running = True
+                    deadline.restart(waiting[0][0].limit_s)
                 elif event["event"] == "row":
+                    running = False
                     row = Measurement.from_json(event["row"])
-                    current = None
-                    waiting.remove(row.batch_size)
+                    waiting.pop(0)
                     yield row
                     deadline.restart(START_LIMIT_S)
                 else:
@@ -119,8 +128,9 @@ def _one_worker(task: Task) -> Iterator[Measurement]:
             code = process.poll()
         except Overdue:
             kill(process, tag)
-            seconds, size = deadline.past_s(), current or waiting[0]
-            what = "" if current else "before the first case: importing or starting took too long, "
+            task, size = waiting[0]
+            seconds = deadline.past_s()
+            what = "" if running else "before the case began: importing or starting took too long, "
             reason = f"{what}stopped after {seconds:.0f} s"
             yield task.row(size, Status.TIMEOUT, reason, detail=_tail(stderr), case_s=seconds)
             return
@@ -128,7 +138,7 @@ def _one_worker(task: Task) -> Iterator[Measurement]:
             kill(process, tag)
             os.close(channel)
         if waiting:
-            yield _post_mortem(task, waiting[0], code, _tail(stderr))
+            yield _post_mortem(*waiting[0], code, _tail(stderr))
 
 
 def listen(process: subprocess.Popen[str], channel: int, deadline: Deadline) -> Generator[dict[str, Any], None, None]:
@@ -177,8 +187,9 @@ def kill(process: subprocess.Popen[str], tag: str) -> None:
                 candidate.wait(5)
 
 
-def _spawn(task: Task, stderr: IO[str], tag: str) -> tuple[subprocess.Popen[str], int]:
+def _spawn(job: Job, stderr: IO[str], tag: str) -> tuple[subprocess.Popen[str], int]:
     """Start a worker in a session of its own; returns it and the end of the pipe to listen to."""
+    task = job[0]
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-m", "harness.worker", str(write_end)],
@@ -186,14 +197,18 @@ def _spawn(task: Task, stderr: IO[str], tag: str) -> tuple[subprocess.Popen[str]
         stdout=subprocess.DEVNULL,
         stderr=stderr,
         pass_fds=(write_end,),
-        env=environment(task.framework, task.device, task.threads, task.dtype, task.allocator) | {TAG: tag},
+        env={
+            **environment(task.framework, task.device, task.threads, task.dtype, task.allocator),
+            **task.environment,
+            TAG: tag,
+        },
         start_new_session=True,
         text=True,
     )
     os.close(write_end)
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(task.to_json())
+        process.stdin.write(to_json(job))
         process.stdin.close()
     return process, read_end
 

@@ -9,24 +9,37 @@ wrong result. What cannot be computed through `ops` is computed by its own frame
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness import engine, isolated, workloads
+from harness import draw, engine, isolated, workloads
 from harness.engine import Engine
-from harness.strategies import PluginError
+from harness.problem import CLIP_NORM
+from harness.strategies import QUANTITIES, PluginError
 from harness.workloads import Arrays, Workload, cast, split
 
 BATCHES = 3
 """How many different batches the inputs rotate through."""
 
-MOST_VALUES = 1 << 22
-"""Rows are checked one by one up to this many gradient values in a batch; of a larger batch, a sample is."""
+MOST_VALUES = 1 << 20
+"""Rows are checked one by one up to this many gradient values in a batch, and up to `MOST_ROWS`; of a larger
+batch, a sample is."""
 
 FEWEST_ROWS = 4
+
+MOST_ROWS = 64
+
+FEW_ROWS = 16
+"""Of the second and third batch, whose results come from timed calls, fewer rows are checked."""
+
+NEIGHBOURS = 4
+"""At how many points near the parameters plain arithmetic is watched making its errors."""
+
+NEARNESS = 2.0**-8
+"""How far those points are, relative to each parameter: far enough for every rounding to fall out anew."""
 
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}
 """The distance from 1 to the next larger number."""
@@ -40,18 +53,25 @@ class Truth:
         instances: indices of the rows that are checked, ascending, (n,); all of them unless the batch is large.
         rows: true gradients of these instances, `{name: (n, *parameter.shape)}`, float64.
         yardstick: largest error that plain arithmetic in the dtype under test makes in such a row, `{name: (n,)}`.
-        weights: a random weight for every instance of the batch, (B,), float64.
+        norms_yardstick: largest error that plain arithmetic makes in the norm of such a row, (n,).
+        weights: a random weight for every instance of the batch, (B,), float64; what a problem has as `weights`.
         weighted: gradient of the sum of weights x losses over all B instances, `{name: parameter.shape}`.
         weighted_yardstick: largest error that plain arithmetic makes in it, `{name: scalar}`.
+        clipped: sum over all B instances of the gradients, each scaled to a norm of at most `CLIP_NORM`; empty
+            if it was not asked for.
+        clipped_yardstick: largest error that plain arithmetic makes in it, `{name: scalar}`.
         engine: what all this was computed with.
     """
 
     instances: np.ndarray[Any, Any]
     rows: Arrays
     yardstick: Arrays
+    norms_yardstick: np.ndarray[Any, Any]
     weights: np.ndarray[Any, Any]
     weighted: Arrays
     weighted_yardstick: Arrays
+    clipped: Arrays = field(default_factory=dict)
+    clipped_yardstick: Arrays = field(default_factory=dict)
     engine: str = "HIPS autograd on NumPy, float64, one instance at a time"
 
     @property
@@ -59,9 +79,49 @@ class Truth:
         """Number of instances in the batch, checked or not."""
         return len(self.weights)
 
+    def of(self, quantity: str, dtype: str) -> Truth:
+        """The truth about another quantity, as if its result were rows: norms (B,), or one row that is a sum.
+
+        To the yardstick of a sum is added what rounding its terms to `dtype` does where they cancel.
+        """
+        if quantity == "norms":
+            yardstick = {"norms": self.norms_yardstick}
+            return replace(self, rows={"norms": norms_of(self.rows)}, yardstick=yardstick, weighted={})
+        if quantity == "gradients":
+            return self
+        largest = {name: np.abs(value).max(initial=0) for name, value in self.rows.items()}
+        if quantity == "weighted_sum":
+            total, errors = self.weighted, self.weighted_yardstick
+            terms = {name: np.abs(self.weights).sum() * value for name, value in largest.items()}
+        else:
+            total, errors = self.clipped, self.clipped_yardstick
+            terms = {name: self.batch_size * min(value, CLIP_NORM) for name, value in largest.items()}
+        return Truth(
+            instances=np.zeros(1, int),
+            rows={name: value[None] for name, value in total.items()},
+            yardstick={name: np.atleast_1d(error + EPSILON[dtype] * terms[name]) for name, error in errors.items()},
+            norms_yardstick=np.zeros(1),
+            weights=np.ones(1),
+            weighted={},
+            weighted_yardstick={},
+            engine=self.engine,
+        )
+
     def permuted(self, order: np.ndarray[Any, Any]) -> Truth:
-        """The truth about the batch whose instance k is this batch's instance `order[k]`."""
+        """The truth about the batch whose instance k is this batch's instance `order[k]`, with its weights permuted."""
         return replace(self, instances=np.argsort(order)[self.instances], weights=self.weights[order])
+
+    def permuted_under_weights(self, order: np.ndarray[Any, Any]) -> Truth | None:
+        """The same with weights that stay where they are; None if not all rows are known."""
+        if len(self.instances) < self.batch_size:
+            return None
+        weights = self.weights[np.argsort(order)]
+        return replace(
+            self.permuted(order),
+            weights=self.weights,
+            weighted={name: np.tensordot(weights, rows, axes=1) for name, rows in self.rows.items()},
+            weighted_yardstick={name: np.abs(weights) @ error for name, error in self.yardstick.items()},
+        )
 
     def without(self, instance: int) -> Truth:
         """The truth about the rows of all instances but one, when that one was exchanged in the batch."""
@@ -71,6 +131,7 @@ class Truth:
             instances=self.instances[kept],
             rows={name: value[kept] for name, value in self.rows.items()},
             yardstick={name: value[kept] for name, value in self.yardstick.items()},
+            norms_yardstick=self.norms_yardstick[kept],
             weighted={},
         )
 
@@ -79,7 +140,13 @@ class Coupled(PluginError):
     """A workload in which the loss of one instance depends on the others, so that it has no gradient of its own."""
 
 
-def write(path: Path, source: str, size: int, seed: int, dtype: str) -> None:
+class NotFinite(PluginError):
+    """A workload whose true gradient is NaN or infinite at its own parameters and inputs."""
+
+
+def write(
+    path: Path, source: str, size: int, seed: int, dtype: str, quantities: Sequence[str] = tuple(QUANTITIES)
+) -> None:
     """Compute the truth about the batches that strategies are measured on, into a file for `load`.
 
     A workload for some frameworks only is computed in a process of its own, because its framework must not be
@@ -91,6 +158,7 @@ def write(path: Path, source: str, size: int, seed: int, dtype: str) -> None:
         size: number of instances in every batch.
         seed: what parameters and batches are drawn from.
         dtype: the dtype under test.
+        quantities: what is asked about; clipped sums need the norm of every instance, which takes long.
 
     Raises:
         Coupled: if the workload's instances are not independent.
@@ -99,50 +167,86 @@ def write(path: Path, source: str, size: int, seed: int, dtype: str) -> None:
     """
     workload = workloads.find(source)
     if workload.through_ops:
-        write_here(str(path), source, size, seed, dtype)
+        write_here(str(path), source, size, seed, dtype, list(quantities))
     else:
         function = "harness.reference:write_here"
-        arguments = (str(path), source, size, seed, dtype)
+        arguments = (str(path), source, size, seed, dtype, list(quantities))
         isolated.call(function, *arguments, framework=engine.framework(workload), dtype="float64")
 
 
-def write_here(path: str, source: str, size: int, seed: int, dtype: str) -> None:
+def write_here(path: str, source: str, size: int, seed: int, dtype: str, quantities: Sequence[str]) -> None:
     """What `write` does, in this process."""
     workload = workloads.find(source)
     parameters = cast(workload.initial_parameters(seed), dtype)
     batches = [cast(batch, dtype) for batch in workload.batches(seed, size, BATCHES)]
-    save(Path(path), [compute(workload, parameters, batch) for batch in batches])
+    truths = [
+        compute(workload, parameters, batch, quantities=quantities, thorough=number == 0)
+        for number, batch in enumerate(batches)
+    ]
+    save(Path(path), truths)
 
 
-def compute(workload: Workload, parameters: Arrays, batch: Arrays, seed: int = 0) -> Truth:
+def compute(
+    workload: Workload,
+    parameters: Arrays,
+    batch: Arrays,
+    seed: int = 0,
+    quantities: Sequence[str] = tuple(QUANTITIES),
+    thorough: bool = True,
+) -> Truth:
     """The truth about one batch. `parameters` and `batch` are given in the dtype under test.
+
+    If it is not `thorough`, it has fewer rows, a weighted sum only where that is the quantity, and coupled instances
+    are not looked for.
 
     Raises:
         Coupled: if an instance's loss changes with the others in its batch.
+        NotFinite: if a true gradient is not finite.
     """
     size = len(next(iter(batch.values())))
     floats, state = split(parameters)
     values = sum(value.size for value in floats.values())
     dtype = next(iter(floats.values())).dtype.name
-    count = size if size * values <= MOST_VALUES else min(size, max(FEWEST_ROWS, MOST_VALUES // values))
+    count = min(size, MOST_ROWS if thorough else FEW_ROWS, max(FEWEST_ROWS, MOST_VALUES // values))
     rng = np.random.default_rng([seed, size])
     instances = np.sort(rng.choice(size, count, replace=False))
-    weights = rng.standard_normal(size)
+    weights = cast({"weights": draw.weights(size)}, dtype)["weights"].astype(np.float64)
 
     exact = Engine(workload, parameters, batch, "float64")
-    _refuse_coupled(exact)
+    if thorough:
+        _refuse_coupled(exact)
+    rows = exact.rows(instances)
+    _refuse_nonfinite(rows, instances, workload)
     plain = "bfloat16" if dtype == "bfloat16" else "float32"
     scale = EPSILON[dtype] / EPSILON[plain]  # float64 errs as float32 does, with smaller rounding errors
-    moved = [Engine(workload, {**p, **state}, batch, plain) for p in _neighbours(floats, EPSILON[plain], rng)]
-    rows = exact.rows(instances)
-    weighted = exact.weighted(weights)
+    # Plain arithmetic has more than one form of some operations; every other neighbour is computed in the other one.
+    pairs = [
+        (
+            Engine(workload, {**near, **state}, batch, "float64"),
+            Engine(workload, {**near, **state}, batch, plain, other_forms=bool(number % 2)),
+        )
+        for number, near in enumerate(_neighbours(floats, plain, rng))
+    ]
+    near_rows = [(e.rows(instances), p.rows(instances)) for e, p in pairs]
+    near_norms = [({"norms": norms_of(e)}, {"norms": norms_of(p)}) for e, p in near_rows]
+
+    def summed(factors: np.ndarray[Any, Any]) -> tuple[Arrays, Arrays]:
+        """The sum of factors x gradients over the batch, and its yardstick: luck averages out over a batch."""
+        true = exact.weighted(factors)
+        return true, _largest_error([(true, pairs[0][1].weighted(factors))], scale, 0)
+
+    weighted, weighted_yardstick = summed(weights) if thorough or "weighted_sum" in quantities else ({}, {})
+    clipped, clipped_yardstick = summed(_clipping(exact, rows, size)) if "clipped_sum" in quantities else ({}, {})
     return Truth(
         instances=instances,
         rows=rows,
-        yardstick=_largest_error(rows, [near.rows(instances) for near in moved], scale, keep=1),
+        yardstick=_largest_error(near_rows, scale, keep=1),
+        norms_yardstick=_largest_error(near_norms, scale, keep=1)["norms"],
         weights=weights,
         weighted=weighted,
-        weighted_yardstick=_largest_error(weighted, [near.weighted(weights) for near in moved], scale, keep=0),
+        weighted_yardstick=weighted_yardstick,
+        clipped=clipped,
+        clipped_yardstick=clipped_yardstick,
         engine=engine.description(workload),
     )
 
@@ -174,9 +278,41 @@ def load(path: Path) -> list[Truth]:
     return [Truth(**found[number]) for number in sorted(found)]
 
 
+def _refuse_nonfinite(rows: Arrays, instances: np.ndarray[Any, Any], workload: Workload) -> None:
+    for name, value in rows.items():
+        bad = ~np.isfinite(value.reshape(len(value), -1)).all(axis=1)
+        if bad.any():
+            raise NotFinite(
+                f"workload {workload.name} has no finite gradient: that of {name} is NaN or infinite for instance "
+                f"{instances[bad.argmax()]}. A branch that where() does not choose still takes part: choose a harmless "
+                "input for it by a second where()"
+            )
+
+
+def norms_of(rows: Arrays) -> np.ndarray[Any, Any]:
+    """The L2 norm of each instance's whole gradient, (n,)."""
+    squares = [np.square(value.reshape(len(value), -1)).sum(axis=1) for value in rows.values()]
+    norms: np.ndarray[Any, Any] = np.sqrt(np.sum(squares, axis=0))
+    return norms
+
+
+def _clipping(exact: Engine, rows: Arrays, size: int) -> np.ndarray[Any, Any]:
+    """What each instance's gradient is multiplied with to have a norm of at most `CLIP_NORM`, (B,)."""
+    norms = norms_of(rows)
+    if len(norms) < size:  # one row after the other, because all of them may not fit into memory
+        norms = np.concatenate([norms_of(exact.rows([i])) for i in range(size)])
+    factors: np.ndarray[Any, Any] = CLIP_NORM / np.maximum(norms, CLIP_NORM)
+    return factors
+
+
 def _refuse_coupled(exact: Engine) -> None:
     """Some instances together must have the losses that they have alone."""
     together = exact.losses(slice(0, 3))
+    if together.dtype != np.float64:
+        raise PluginError(
+            f"workload {exact.workload.name} computes its losses in {together.dtype.name} where parameters and inputs "
+            "are float64, so that there is no truth: let its dtype follow from theirs"
+        )
     alone = np.array([exact.losses(slice(i, i + 1))[0] for i in range(len(together))])
     if not np.allclose(together, alone, rtol=1e-9, atol=1e-12, equal_nan=True):
         i = int(np.argmax(np.abs(together - alone)))
@@ -187,25 +323,26 @@ def _refuse_coupled(exact: Engine) -> None:
         )
 
 
-def _neighbours(parameters: Arrays, epsilon: float, rng: np.random.Generator) -> list[Arrays]:
-    """The parameters, and twice the parameters moved by a rounding error.
+def _neighbours(parameters: Arrays, dtype: str, rng: np.random.Generator) -> list[Arrays]:
+    """The parameters, and points near them, all rounded to `dtype`.
 
-    One evaluation in low precision can be right by luck; how far rounding errors in its inputs move the result is
-    what its rounding errors on the way do to it, to first order (Higham, Accuracy and Stability, section 1.6).
+    One evaluation in low precision can be right by luck: 1 - p, for a probability p close to 1, errs by anything up
+    to half the distance of two numbers near 1. At points nearby every rounding falls out anew, while the true
+    gradient and its conditioning are nearly the same, so that the largest of several errors tells what to expect.
     """
-    exact = cast(parameters, "float64")
+    exact = cast(cast(parameters, dtype), "float64")
     moved = [
-        {name: value * (1 + epsilon * rng.choice([-1.0, 1.0], value.shape)) for name, value in exact.items()}
-        for _ in range(2)
+        {name: value * (1 + NEARNESS * rng.uniform(-1, 1, value.shape)) for name, value in exact.items()}
+        for _ in range(NEIGHBOURS)
     ]
-    return [exact, *moved]
+    return [exact, *(cast(cast(near, dtype), "float64") for near in moved)]
 
 
-def _largest_error(true: Arrays, evaluations: Sequence[Arrays], scale: float, keep: int) -> Arrays:
-    """`scale` times the largest |evaluation - true| over the evaluations and all axes beyond the first `keep`."""
-    result = {}
-    for name, value in true.items():
-        errors = scale * np.stack([np.abs(evaluation[name] - value) for evaluation in evaluations])
+def _largest_error(pairs: Sequence[tuple[Arrays, Arrays]], scale: float, keep: int) -> Arrays:
+    """`scale` times the largest |exact - plain| over the pairs and all axes beyond the first `keep`."""
+    result: Arrays = {}
+    for name, value in pairs[0][0].items():
+        errors = scale * np.stack([np.abs(exact[name] - plain[name]) for exact, plain in pairs])
         axes = (0, *range(1 + keep, errors.ndim))
         result[name] = errors.max(axis=axes) if errors.size else np.zeros(value.shape[:keep])
     return result

@@ -113,8 +113,7 @@ def percentile_interval(replicates: Floats, confidence: float = CONFIDENCE) -> t
     Source: Efron and Tibshirani (1993), section 13.3.
     """
     tail = (1 - confidence) / 2
-    low, high = np.quantile(replicates, [tail, 1 - tail])
-    return float(low), float(high)
+    return _quantile(replicates, tail), _quantile(replicates, 1 - tail)
 
 
 def replicate_medians(samples: Floats, count: int, generator: np.random.Generator) -> Floats:
@@ -249,6 +248,16 @@ def calls_to_pay(once: float, per_call: float, other_per_call: float) -> int | N
     return math.ceil(once / gain) if gain > 0 else None
 
 
+def _quantile(values: Floats, share: float) -> float:
+    """What `np.quantile` gives, several times as fast for the few thousand values of an interval."""
+    position = share * (len(values) - 1)
+    below = min(int(position), max(0, len(values) - 2))
+    above = min(below + 1, len(values) - 1)
+    ordered = np.partition(values, (below, above))
+    low, high = float(ordered[below]), float(ordered[above])
+    return low + (high - low) * (position - below)
+
+
 def _at(ordered: Floats, positions: Floats) -> Floats:
     """The entries of `ordered` at relative positions in [0, 1); rounding may give 1 itself."""
     last = len(ordered) - 1
@@ -261,5 +270,7 @@ def _replicates(passes: Sequence[Floats], generator: np.random.Generator) -> Flo
     for number, samples in enumerate(passes):
         chosen = drawn == number
         medians[chosen] = replicate_medians(samples, int(chosen.sum()), generator)
-    result: Floats = np.median(medians, axis=1)
+    medians.sort(axis=1)  # faster than np.median for so few columns
+    middle = len(passes) // 2
+    result: Floats = medians[:, middle] if len(passes) % 2 else (medians[:, middle - 1] + medians[:, middle]) / 2
     return result

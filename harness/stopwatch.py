@@ -1,4 +1,4 @@
-"""The stopwatch: one pytest-benchmark item per batch size, run by pytest inside a worker process.
+"""The stopwatch: one pytest-benchmark item per case, run by pytest inside a worker process.
 
 This file is not part of the test suite. `harness.worker` hands it to pytest together with itself as a plugin,
 which parametrises `test_case` and provides the fixture `worker`.
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
+    from harness.task import Task
     from harness.worker import Worker
 
 
-def test_case(benchmark: BenchmarkFixture, worker: Worker, batch_size: int) -> None:
+def test_case(benchmark: BenchmarkFixture, worker: Worker, task: Task, batch_size: int) -> None:
     """Measure one case; whatever happens to it becomes a row, never a failed test."""
-    worker.case(batch_size, benchmark)
+    worker.case(task, batch_size, benchmark)

@@ -11,7 +11,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
@@ -22,7 +22,14 @@ from typing import Any
 from harness.problem import Step
 
 FRAMEWORKS = ("tf1", "tf2", "jax", "torch", "numpy")
-QUANTITIES = ("gradients",)
+QUANTITIES = {
+    "gradients": "one row per instance: {name: (B, *parameter.shape)}",
+    "norms": "the L2 norm of each instance's whole gradient: {'norms': (B,)}",
+    "weighted_sum": "sum of weight x gradient over the instances: {name: parameter.shape}",
+    "clipped_sum": "sum of the gradients, each scaled by min(1, clip_norm / norm): {name: parameter.shape}",
+}
+"""Quantity -> what a step returns for it."""
+
 DEVICES = ("cpu", "gpu")
 FOLDER = Path(__file__).resolve().parent.parent / "strategies"
 ENTRY_POINTS = "pergrad.strategies"
@@ -46,10 +53,12 @@ class Strategy:
         name: `<framework>/<function-name>`, such as `jax/vmap`.
         framework: one of `tf1`, `tf2`, `jax`, `torch`, `numpy`.
         build: receives a `Problem` and returns `step(batch) -> gradients`; its time is the build time.
-        quantity: what `step` returns; `gradients` means one row per instance.
+        quantity: what `step` returns, one of `QUANTITIES`.
         source: where the idea comes from.
         requires: packages needed beyond the framework itself.
         devices: kinds of device it runs on.
+        reuses_output: whether a call may overwrite what earlier calls returned.
+        environment: variables that its worker needs before the framework is imported.
         path: the file it was defined in.
         plugin: how a worker finds it again: that file, or an entry point as `module:attribute`.
     """
@@ -63,6 +72,8 @@ class Strategy:
     devices: tuple[str, ...]
     path: Path
     plugin: str = ""
+    reuses_output: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def docstring(self) -> str:
@@ -126,6 +137,8 @@ def strategy(
     quantity: str = "gradients",
     requires: Sequence[str] = (),
     devices: Sequence[str] = DEVICES,
+    reuses_output: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Callable[[Build], Strategy]:
     """Declare a function to be a strategy.
 
@@ -144,7 +157,7 @@ def strategy(
     """
     for given, allowed, keyword in (
         ((framework,), FRAMEWORKS, "framework"),
-        ((quantity,), QUANTITIES, "quantity"),
+        ((quantity,), tuple(QUANTITIES), "quantity"),
         (tuple(devices), DEVICES, "devices"),
     ):
         for value in given:
@@ -161,6 +174,8 @@ def strategy(
             requires=tuple(requires),
             devices=tuple(devices),
             path=Path(inspect.getfile(build)),
+            reuses_output=reuses_output,
+            environment=tuple((environment or {}).items()),
         )
 
     return declare

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from harness import ceiling, plan, process, reference, store, workloads
 from harness.ceiling import Ceiling
+from harness.facts import facts
 from harness.plan import Plan
 from harness.probe import Seen
 from harness.pulse import Usual
 from harness.records import Case, Measurement, Status
 from harness.strategies import Strategy
-from harness.task import Task
-from harness.workloads import cast
+from harness.task import Job, Task
 
 OnRow = Callable[[Measurement], None]
 
-SHORTEST_TASK_S = 5.0
+SHORTEST_JOB_S = 5.0
 """With less of the budget left than this, no further worker is started."""
 
 
@@ -51,6 +51,9 @@ class Sweep:
         info = dict(stored.info)
         self.ceilings = {name: ceiling.from_json(values) for name, values in info.get("ceilings", {}).items()}
         self._usual = Usual()
+        self._facts = {
+            name: facts(workloads.find(self.wanted.source(name)), self.wanted.seed) for name in self.wanted.workloads
+        }
         self._done = {(row.case, row.pass_number) for row in stored.rows}
         self._dead: dict[Case, Measurement] = {}
         for row in stored.rows:
@@ -58,9 +61,10 @@ class Sweep:
         started = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="pergrad-") as scratch:
-                truths = write_truths(self.wanted, Path(scratch))
-                for task in plan.tasks(self.wanted, self.chosen, truths):
-                    self._task(task, started)
+                quantities = sorted({strategy.quantity for strategy in self.chosen})
+                truths = write_truths(self.wanted, Path(scratch), quantities)
+                for job in plan.jobs(self.wanted, self.chosen, truths):
+                    self._measure(job, started)
             info["state"] = "complete"
         except BaseException:
             info["state"] = "interrupted"
@@ -72,29 +76,42 @@ class Sweep:
                 store.write_info(self.folder, info)
                 store.write_benchmark_file(store.load(self.folder))
 
-    def _task(self, task: Task, started: float) -> None:
-        """Measure one task, without the cases that are done, hopeless, or beyond the budget."""
+    def _measure(self, job: Job, started: float) -> None:
+        """Measure one job, without the cases that are done, hopeless, or beyond the budget."""
+        left_s = None if self.wanted.budget_s is None else self.wanted.budget_s - (time.monotonic() - started)
+        promising = tuple(task for task in map(self._promising, job) if task.batch_sizes)
+        if left_s is not None and left_s < SHORTEST_JOB_S:
+            reason = f"left out: the budget of {self.wanted.budget_s:g} s was used up"
+            for task in promising:
+                self._refuse(task, task.batch_sizes, Status.SKIPPED, reason)
+        elif promising:
+            if left_s is not None:
+                promising = tuple(replace(task, limit_s=min(task.limit_s, left_s)) for task in promising)
+            for row in process.measure(promising):
+                self._keep(self._judge(row))
+
+    def _promising(self, task: Task) -> Task:
+        """The task with the batch sizes that are worth measuring; the others get their rows."""
         sizes = [size for size in task.batch_sizes if (_case(task, size), task.pass_number) not in self._done]
-        if not sizes:
-            return
         if reason := absent(task, self.seen[task.framework]):
             self._refuse(task, sizes, Status.UNAVAILABLE, reason)
-            return
+            return task.only([])
+        known = self._facts[task.workload]
+        if task.framework not in known.frameworks:
+            reason = f"workload {task.workload} is written for {', '.join(known.frameworks)} only"
+            self._refuse(task, sizes, Status.UNSUPPORTED, reason)
+            return task.only([])
+        if task.quantity == "gradients":
+            row_bytes = known.gradient_bytes(task.dtype)
+            too_large = {size: reason for size in sizes if (reason := plan.too_large(row_bytes, size))}
+            for size, reason in too_large.items():
+                self._refuse(task, [size], Status.SKIPPED, reason)
+            sizes = [size for size in sizes if size not in too_large]
         if why := self._dead.get(_case(task, 0)):
-            hopeless = [size for size in sizes if size >= why.batch_size]
-            sizes = [size for size in sizes if size < why.batch_size]
             reason = f"{why.status} in pass {why.pass_number} at batch size {why.batch_size}: {why.reason}"
-            self._refuse(task, hopeless, Status.SKIPPED, reason)
-        if self.wanted.budget_s is not None:
-            left = self.wanted.budget_s - (time.monotonic() - started)
-            if left < SHORTEST_TASK_S:
-                reason = f"left out: the budget of {self.wanted.budget_s:g} s was used up"
-                self._refuse(task, sizes, Status.SKIPPED, reason)
-                return
-            task = replace(task, limit_s=min(task.limit_s, left))
-        if sizes:
-            for row in process.measure_task(task.only(sizes)):
-                self._keep(self._judge(row))
+            self._refuse(task, [size for size in sizes if size >= why.batch_size], Status.SKIPPED, reason)
+            sizes = [size for size in sizes if size < why.batch_size]
+        return task.only(sizes)
 
     def _refuse(self, task: Task, sizes: Sequence[int], status: Status, reason: str) -> None:
         for size in sizes:
@@ -102,9 +119,9 @@ class Sweep:
 
     def _judge(self, row: Measurement) -> Measurement:
         """The row with what only the sweep knows: the machine's ceiling, and whether it was disturbed."""
-        known = self.ceilings.get(row.device)
-        if known is not None and row.output_bytes is not None:
-            row = replace(row, floor_s=known.floor_s(row.output_bytes, None))
+        best, flops = self.ceilings.get(row.device), self._facts[row.workload].flops
+        if best is not None and row.output_bytes is not None:
+            row = replace(row, floor_s=best.floor_s(row.output_bytes, flops and flops * row.batch_size))
         if row.pulse_s is not None and self._usual.is_disturbed(row.pulse_s):
             row = replace(row, marks=(*row.marks, "unstable: the machine was disturbed"))
         return row
@@ -120,18 +137,13 @@ class Sweep:
             self._dead.setdefault(replace(row.case, batch_size=0), row)
 
 
-def write_truths(wanted: Plan, folder: Path) -> dict[str, dict[int, str]]:
+def write_truths(wanted: Plan, folder: Path, quantities: Sequence[str]) -> dict[str, dict[int, str]]:
     """Compute the truth about every batch once, into files that all workers read: workload -> size -> path."""
     truths: dict[str, dict[int, str]] = {}
     for name in wanted.workloads:
-        workload = workloads.find(name)
-        parameters = cast(workload.initial_parameters(wanted.seed), wanted.dtype)
         for size in wanted.batch_sizes:
             path = folder / f"{name}-{size}.npz"
-            batches = workload.batches(wanted.seed, size, reference.BATCHES)
-            reference.save(
-                path, [reference.compute(workload, parameters, cast(batch, wanted.dtype)) for batch in batches]
-            )
+            reference.write(path, wanted.source(name), size, wanted.seed, wanted.dtype, quantities)
             truths.setdefault(name, {})[size] = str(path)
     return truths
 

@@ -1,10 +1,10 @@
-"""What one worker is asked to measure: a plain value that can be sent to another process or machine."""
+"""What one worker is asked to measure: plain values that can be sent to another process or machine."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from harness.records import Measurement, Status
@@ -22,6 +22,8 @@ class Task:
         most_rounds: timed calls per case at most.
         checks: whether the checks of `harness.checks` are made; once per case and run is enough.
         loads: the strategy that is really loaded, where `strategy` is a second name for it.
+        environment: variables that the strategy needs before its framework is imported.
+        source: where the workload is found, if not by its name: a file.
         threads: threads within one operation; None leaves each framework's default.
         cpus: the cores the worker is bound to; None leaves them all.
         allocator: `default`, or `reuse` to have glibc keep freed memory.
@@ -46,15 +48,12 @@ class Task:
     allocator: str = "default"
     checks: bool = True
     loads: str = ""
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
+    source: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def from_json(text: str) -> Task:
-        """The task that `to_json` wrote."""
-        values = json.loads(text)
+    def from_json(values: dict[str, Any]) -> Task:
+        """The task whose fields came as JSON."""
         values["batch_sizes"] = tuple(values["batch_sizes"])
         values["cpus"] = values["cpus"] and tuple(values["cpus"])
         values["truths"] = {int(size): path for size, path in values["truths"].items()}
@@ -80,3 +79,17 @@ class Task:
             allocator=self.allocator,
             **columns,
         )
+
+
+Job = tuple[Task, ...]
+"""Tasks that one worker measures one after another: one strategy on one device, on several workloads."""
+
+
+def to_json(job: Job) -> str:
+    """A job as one line of JSON."""
+    return json.dumps([asdict(task) for task in job])
+
+
+def from_json(text: str) -> Job:
+    """The job that `to_json` wrote."""
+    return tuple(Task.from_json(values) for values in json.loads(text))

@@ -1,7 +1,7 @@
-"""One worker process: it imports one framework, measures one task, and tells its parent row by row.
+"""One worker process: it imports one framework, measures one job, and tells its parent row by row.
 
-Started by `harness.process` as `python -m harness.worker FD` with the task on standard input. It writes one JSON
-object per line to file descriptor FD: `{"event": "begin", "batch_size": B}` before a case,
+Started by `harness.process` as `python -m harness.worker FD` with the job on standard input. It writes one JSON
+object per line to file descriptor FD: `{"event": "begin", ...}` before a case,
 `{"event": "row", "row": {...}}` after it, `{"event": "end"}` at the end. What a strategy prints goes elsewhere and
 cannot be taken for a row.
 """
@@ -34,7 +34,7 @@ from harness.frameworks import witness
 from harness.measure import Evaluations, Subject, Witnesses, least_seconds, measure, trial
 from harness.pulse import pulse_s
 from harness.records import Measurement, Status
-from harness.task import Task
+from harness.task import Job, Task, from_json
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -45,43 +45,39 @@ OUT_OF_MEMORY = re.compile(
 
 
 class Worker:
-    """A pytest plugin that carries the task: it parametrises `harness.stopwatch` and measures every case."""
+    """A pytest plugin that carries the job: it parametrises `harness.stopwatch` and measures every case."""
 
-    def __init__(self, task: Task, emit: Emit) -> None:
-        self.task = task
+    def __init__(self, job: Job, emit: Emit) -> None:
+        self.job = job
         self.emit = emit
+        self.measured: dict[str, list[tuple[int, float]]] = {task.workload: [] for task in job}
+        task = job[0]
         forks = witness.forks()
         started = time.perf_counter()
-        adapter = frameworks.load(task.framework, task.threads)
+        self.adapter = frameworks.load(task.framework, task.threads)
         self.import_s = time.perf_counter() - started
-        strategy = strategies.load(task.loads or task.strategy, task.plugin)
-        for package in strategy.requires:
+        self.device = self.adapter.device(task.device)
+        self.strategy = strategies.load(task.loads or task.strategy, task.plugin)
+        for package in self.strategy.requires:
             if find_spec(package) is None:
                 raise ModuleNotFoundError(f"{package} is not installed; {task.strategy} needs it", name=package)
-        self.subject = Subject(
-            task,
-            strategy,
-            workloads.find(task.workload),
-            adapter,
-            adapter.device(task.device),
-            Witnesses(witness.compilations(task.framework), forks, Evaluations()),
-        )
-        self.history: list[tuple[int, float]] = []
+        self.witnesses = Witnesses(witness.compilations(task.framework), forks, Evaluations())
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """One item per batch size, ascending."""
-        metafunc.parametrize("batch_size", self.task.batch_sizes)
+        """One item per case, workload after workload, batch sizes ascending."""
+        cases = [(task, size) for task in self.job for size in task.batch_sizes]
+        metafunc.parametrize(("task", "batch_size"), cases)
 
     @pytest.fixture
     def worker(self) -> Worker:
         """This plugin, for `harness.stopwatch`."""
         return self
 
-    def case(self, batch_size: int, stopwatch: Stopwatch) -> None:
+    def case(self, task: Task, batch_size: int, stopwatch: Stopwatch) -> None:
         """Measure one case and send its row."""
-        self.emit({"event": "begin", "batch_size": batch_size})
+        self.emit({"event": "begin", "workload": task.workload, "batch_size": batch_size})
         started, clock, pulse = datetime.now(UTC), time.perf_counter(), pulse_s()
-        row = self._row(batch_size, stopwatch)
+        row = self._row(task, batch_size, stopwatch)
         row = replace(
             row,
             import_s=self.import_s,
@@ -90,36 +86,33 @@ class Worker:
             started=started.isoformat(timespec="seconds"),
         )
         if (least := least_seconds(row)) is not None:
-            self.history.append((batch_size, least))
+            self.measured[task.workload].append((batch_size, least))
         self.emit({"event": "row", "row": row.as_json()})
 
-    def _row(self, batch_size: int, stopwatch: Stopwatch) -> Measurement:
-        task = self.task
+    def _row(self, task: Task, batch_size: int, stopwatch: Stopwatch) -> Measurement:
         try:
-            if (expected := self._expected_s(batch_size)) > task.limit_s:
+            workload = workloads.find(task.source or task.workload)
+            subject = Subject(task, self.strategy, workload, self.adapter, self.device, self.witnesses)
+            if (expected := self._expected_s(subject, batch_size)) > task.limit_s:
                 reason = f"{expected:.0f} s expected from smaller batches, the limit is {task.limit_s:g} s"
                 return task.row(batch_size, Status.SKIPPED, reason)
-            return measure(self.subject, batch_size, stopwatch)
+            return measure(subject, batch_size, stopwatch)
         except Exception as error:
             status, reason = classify(error)
             return task.row(batch_size, status, reason, detail="" if status is Status.UNSUPPORTED else _last_frames())
 
-    def _expected_s(self, batch_size: int) -> float:
+    def _expected_s(self, subject: Subject, batch_size: int) -> float:
         """What the case will take at least, judged by smaller ones; 0 if they raise no doubt.
 
         After a large step in the batch size, smaller trials come first where a cost that grows with B squared
         would pass the limit: giving up after them costs less than being stopped.
         """
-        expected = plan.extrapolate(self.history, batch_size)
-        while expected <= self.task.limit_s and (size := self._trial_size(batch_size)) is not None:
-            self.history.append((size, trial(self.subject, size)))
-            expected = plan.extrapolate(self.history, batch_size)
+        history, limit_s = self.measured[subject.task.workload], subject.task.limit_s
+        expected = plan.extrapolate(history, batch_size)
+        while expected <= limit_s and (size := plan.trial_size(history, batch_size, limit_s)) is not None:
+            history.append((size, trial(subject, size)))
+            expected = plan.extrapolate(history, batch_size)
         return expected
-
-    def _trial_size(self, batch_size: int) -> int | None:
-        size, seconds = max(self.history, default=(1, 1.0))
-        step = batch_size / size
-        return size * 4 if step > 4 and seconds * step**2 > self.task.limit_s else None
 
 
 def classify(error: BaseException) -> tuple[Status, str]:
@@ -135,13 +128,14 @@ def classify(error: BaseException) -> tuple[Status, str]:
     return Status.ERROR, named
 
 
-def run(task: Task, emit: Emit) -> None:
-    """Measure a task. A missing framework, package or device becomes the status of all its cases."""
+def run(job: Job, emit: Emit) -> None:
+    """Measure a job. A missing framework, package or device becomes the status of all its cases."""
     try:
-        worker = Worker(task, emit)
+        worker = Worker(job, emit)
     except (ImportError, frameworks.DeviceAbsent, strategies.PluginError) as error:
-        for batch_size in task.batch_sizes:
-            emit({"event": "row", "row": task.row(batch_size, Status.UNAVAILABLE, str(error)).as_json()})
+        for task in job:
+            for batch_size in task.batch_sizes:
+                emit({"event": "row", "row": task.row(batch_size, Status.UNAVAILABLE, str(error)).as_json()})
         return
     with tempfile.TemporaryDirectory() as scratch:
         pytest.main(
@@ -156,11 +150,11 @@ def run(task: Task, emit: Emit) -> None:
 
 
 def main() -> None:
-    """Read the task from standard input, write events to the file descriptor given as the only argument."""
+    """Read the job from standard input, write events to the file descriptor given as the only argument."""
     die_with_parent()
-    task = Task.from_json(sys.stdin.read())
-    if task.cpus is not None:
-        os.sched_setaffinity(0, task.cpus)  # before the frameworks count the cores
+    job = from_json(sys.stdin.read())
+    if job[0].cpus is not None:
+        os.sched_setaffinity(0, job[0].cpus)  # before the frameworks count the cores
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     with os.fdopen(descriptor, "w", encoding="utf-8") as channel:
@@ -169,7 +163,7 @@ def main() -> None:
             channel.write(json.dumps(event, allow_nan=False) + "\n")
             channel.flush()
 
-        run(task, emit)
+        run(job, emit)
         emit({"event": "end"})
     # Frameworks leave threads behind that can hang or crash at interpreter exit; every row has been sent.
     os._exit(0)

@@ -70,6 +70,7 @@ def task_for(truth_files: Callable[[str, int], str]) -> Callable[..., Task]:
             limit_s=limit_s,
             target_s=0.01,
             most_rounds=20,
+            environment=dict(strategy.environment),
         )
 
     return task
@@ -82,6 +83,6 @@ def planted(task_for: Callable[..., Task]) -> MeasureQuickly:
     def measure(stem: str, *batch_sizes: int, limit_s: float = 60) -> list[Measurement]:
         path = PLANTED / f"{stem}.py"
         strategy = next(s for s in strategies.discover([path]).strategies if s.path == path)
-        return list(process.measure_task(task_for(strategy, *batch_sizes, limit_s=limit_s)))
+        return list(process.measure((task_for(strategy, *batch_sizes, limit_s=limit_s),)))
 
     return measure

@@ -1,4 +1,4 @@
-"""Made-up runs on disk, for the tests of the reading half: a normal one and the ugliest one.
+"""Made-up runs on disk, for the tests of the reading half: a normal one, one of everything and the ugliest one.
 
 They are written through `harness.store`, as a sweep does. The times follow what was measured once on two cores,
 with noise from a fixed seed, so every call makes the same run.
@@ -28,6 +28,8 @@ MICROSECONDS: Mapping[str, tuple[float | None, ...]] = {
     "torch/func-vmap": (2146, 1900, 1628, 1500, 1332),
 }
 """Time per call at each of `BATCH_SIZES`; None is a case that was skipped."""
+
+BASELINE = "tf1/session-loop"
 
 BUILD_S = {"tf1/unstack": (0.05, 0.12, 0.7, 7.0, None)}
 
@@ -63,6 +65,34 @@ def normal(folder: Path, passes: int = 3, rounds: int = 40) -> Path:
                 else:
                     row = ok(strategy, batch_size, number, noisy(rng, microseconds, rounds), build_s=build)
                 store.append(folder, row)
+    return folder
+
+
+def quantities(folder: Path) -> Path:
+    """One workload with all four quantities, two allocators, ceilings, and a case marked as unstable."""
+    given = {
+        "gradients": {BASELINE: 137_643, "jax/vmap": 72, "torch/func-vmap": 1332},
+        "weighted_sum": {"jax/batch-gradient": 30, "torch/batch-gradient": 180},
+        "norms": {"torch/ghost-norms": 400},
+        "clipped_sum": {"torch/ghost-clipping": 700},
+    }
+    names = [name for some in given.values() for name in some]
+    values = info(names)
+    values["ceilings"] = {"cpu": {"fill_reused": 1.9e10, "fill_fresh": 1.7e9, "flops": 6.1e10}}
+    values["environment"] = {"OMP_NUM_THREADS": "2"}
+    values["plan"] |= {"allocators": ["default", "reuse"]}
+    store.create(folder, values)
+    rng = np.random.default_rng(3)
+    for quantity, times in given.items():
+        for name, microseconds in times.items():
+            for batch_size in (16, 256):
+                for allocator, factor in (("default", 1.0), ("reuse", 0.5)):
+                    time = factor * microseconds * (batch_size / 256) ** 0.5
+                    rows = 180 * (batch_size if quantity == "gradients" else 1)
+                    changes = {"quantity": quantity, "allocator": allocator, "output_bytes": rows, "floor_s": 1e-5}
+                    if name == "jax/vmap" and batch_size == 16:
+                        changes |= {"marks": ("unstable: the machine was disturbed",), "retraces": 2}
+                    store.append(folder, ok(name, batch_size, 1, noisy(rng, time, 30), **changes))
     return folder
 
 

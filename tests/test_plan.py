@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,50 +11,59 @@ from hypothesis import strategies as st
 
 from harness import plan, strategies
 from harness.plan import Plan, extrapolate
+from harness.strategies import Strategy
+from harness.task import Task, from_json, to_json
 
 CHOSEN = strategies.discover().strategies
+
+
+def tasks(wanted: Plan, chosen: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Task]:
+    return [task for job in plan.jobs(wanted, chosen, truths) for task in job]
+
+
 WANTED = Plan(("policy",), tuple(s.name for s in CHOSEN), ("cpu",), batch_sizes=(16, 1, 4))
 TRUTHS = {"policy": dict.fromkeys((1, 4, 16), "")}
 
 
 def test_every_pass_holds_every_strategy_once_with_batch_sizes_ascending() -> None:
-    tasks = plan.tasks(WANTED, CHOSEN, TRUTHS)
+    found = tasks(WANTED, CHOSEN, TRUTHS)
 
     for number in (1, 2, 3):
-        this_pass = [task for task in tasks if task.pass_number == number]
+        this_pass = [task for task in found if task.pass_number == number]
         assert sorted(task.strategy for task in this_pass) == sorted([*(s.name for s in CHOSEN), plan.CONTROL])
         assert {task.batch_sizes for task in this_pass} == {(1, 4, 16)}
 
 
 def test_passes_differ_in_order_and_the_seed_repeats_them() -> None:
-    tasks = plan.tasks(WANTED, CHOSEN, TRUTHS)
-    orders = [[task.strategy for task in tasks if task.pass_number == number] for number in (1, 2, 3)]
+    found = tasks(WANTED, CHOSEN, TRUTHS)
+    orders = [[task.strategy for task in found if task.pass_number == number] for number in (1, 2, 3)]
 
     assert orders[0] != orders[1] or orders[1] != orders[2]
-    assert plan.tasks(WANTED, CHOSEN, TRUTHS) == tasks
+    assert tasks(WANTED, CHOSEN, TRUTHS) == found
 
 
 def test_the_control_is_the_baseline_under_another_name() -> None:
-    control = next(task for task in plan.tasks(WANTED, CHOSEN, TRUTHS) if task.strategy == plan.CONTROL)
+    control = next(task for task in tasks(WANTED, CHOSEN, TRUTHS) if task.strategy == plan.CONTROL)
 
     assert control.loads == plan.BASELINE
 
 
 def test_the_checks_are_made_once_per_case() -> None:
-    assert all(task.checks == (task.pass_number == 1) for task in plan.tasks(WANTED, CHOSEN, TRUTHS))
+    assert all(task.checks == (task.pass_number == 1) for task in tasks(WANTED, CHOSEN, TRUTHS))
 
 
 def test_with_a_budget_the_baseline_and_one_of_each_framework_come_first() -> None:
-    tasks = plan.tasks(replace(WANTED, budget_s=300), CHOSEN, TRUTHS)
+    found = tasks(replace(WANTED, budget_s=300), CHOSEN, TRUTHS)
 
-    assert tasks[0].strategy == plan.BASELINE
-    assert {task.framework for task in tasks[:4]} == {s.framework for s in CHOSEN}
+    assert found[0].strategy == plan.BASELINE
+    frameworks = {s.framework for s in CHOSEN}
+    assert {task.framework for task in found[: len(frameworks)]} == frameworks
 
 
-def test_a_task_survives_the_way_to_another_process() -> None:
-    task = plan.tasks(WANTED, CHOSEN, TRUTHS)[0]
+def test_a_job_survives_the_way_to_another_process() -> None:
+    job = plan.jobs(replace(WANTED, cpus=(0, 1)), CHOSEN, TRUTHS)[0]
 
-    assert task.from_json(task.to_json()) == task
+    assert from_json(to_json(job)) == job
 
 
 def test_the_graph_of_unstack_is_predicted_to_pass_the_limit() -> None:
@@ -83,3 +93,17 @@ def test_a_prediction_is_never_below_the_largest_batch_measured(history: list[tu
     seconds = max(history)[1]
 
     assert extrapolate(history, 256) in (0, pytest.approx(seconds)) or extrapolate(history, 256) >= seconds
+
+
+def test_one_job_holds_all_workloads_of_a_strategy() -> None:
+    wanted = replace(WANTED, workloads=("policy", "mlp"))
+    job = plan.jobs(wanted, CHOSEN, dict.fromkeys(wanted.workloads, TRUTHS["policy"]))[0]
+
+    assert [task.workload for task in job] == ["policy", "mlp"]
+    assert len({task.strategy for task in job}) == 1
+
+
+def test_a_large_step_to_a_doubtful_size_is_tried_in_between() -> None:
+    assert plan.trial_size([(1, 0.5)], 256, limit_s=60) == 4
+    assert plan.trial_size([(1, 0.0001)], 256, limit_s=60) is None
+    assert plan.trial_size([(64, 1.0)], 256, limit_s=60) is None

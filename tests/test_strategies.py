@@ -27,7 +27,7 @@ def rows_of(task_for: Callable[..., Task]) -> Callable[[Strategy], dict[int, Mea
         if not installed(strategy.framework):
             pytest.skip(f"{strategy.framework} is not installed")
         if strategy.name not in cache:
-            found = process.measure_task(task_for(strategy, *BATCH_SIZES))
+            found = process.measure((task_for(strategy, *BATCH_SIZES),))
             cache[strategy.name] = {row.batch_size: row for row in found}
         return cache[strategy.name]
 

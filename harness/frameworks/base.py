@@ -6,14 +6,15 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from harness import draw
 from harness.layouts import Layout
 from harness.problem import Gradients, Losses, Problem
-from harness.workloads import Arrays, Workload, split
+from harness.workloads import Arrays, Workload, cast, split
 
 
 class DeviceAbsent(Exception):
@@ -72,7 +73,14 @@ class Adapter(ABC):
         Parameters that are not floating-point numbers are state: `losses` is given them, a strategy is not.
         """
         floats, state = split(self.native(parameters, workload.layouts))
-        problem = self._bind(workload, floats, state, device, batch_size)
+        dtype = next(iter(floats.values())).dtype.name
+        weights = cast({"weights": draw.weights(batch_size)}, dtype)
+        example = self.native(cast(workload.batches(seed=0, size=1, count=1)[0], dtype), workload.layouts)
+        problem = replace(
+            self._bind(workload, floats, state, device, batch_size),
+            weights=self.place(weights, device)["weights"],
+            example=self.place(example, device),
+        )
         if state:
             problem.facts["not_differentiated"] = sorted(state)
         return problem

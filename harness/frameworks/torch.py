@@ -94,7 +94,7 @@ class TorchAdapter(Adapter):
         return {name: self._tensor(value).to(device.handle) for name, value in arrays.items()}
 
     def _tensor(self, array: np.ndarray[Any, Any]) -> Any:
-        array = np.ascontiguousarray(array)  # a reordered array is a view, whose strides PyTorch would keep
+        array = np.array(array, order="C")  # a reordered array is a view, whose strides PyTorch would keep
         if array.dtype.name == "bfloat16":
             return self.torch.tensor(array.astype(np.float32)).to(self.torch.bfloat16)
         if np.issubdtype(array.dtype, np.integer):

@@ -27,10 +27,7 @@ stack = anp.stack
 split = anp.split
 matmul = anp.matmul
 sum = anp.sum
-mean = anp.mean
-max = anp.max
 argmax = anp.argmax
-maximum = anp.maximum
 tanh = anp.tanh
 exp = anp.exp
 log = anp.log
@@ -56,7 +53,7 @@ def max_pool(x: Array, size: int, stride: int) -> Array:
 
 
 def average_pool(x: Array, size: int, stride: int) -> Array:
-    return anp.mean(_windows(x, size, stride), axis=3)
+    return mean(_windows(x, size, stride), 3)
 
 
 def flatten(x: Array) -> Array:
@@ -69,8 +66,9 @@ def embedding(ids: Array, table: Array) -> Array:
 
 
 def layer_norm(x: Array, scale: Array, offset: Array, epsilon: float) -> Array:
-    centred = x - anp.mean(x, axis=-1, keepdims=True)
-    variance = anp.mean(centred * centred, axis=-1, keepdims=True)
+    width = x.shape[-1]
+    centred = x - anp.sum(x, axis=-1, keepdims=True) / width
+    variance = anp.sum(centred * centred, axis=-1, keepdims=True) / width
     return centred / anp.sqrt(variance + epsilon) * scale + offset
 
 
@@ -108,7 +106,7 @@ def dropout(x: Array, mask: Array, rate: float) -> Array:
 
 def masked_mean(x: Array, mask: Array) -> Array:
     total = anp.sum(x * anp.expand_dims(mask, -1), axis=1)
-    return total / anp.maximum(anp.sum(mask, axis=1, keepdims=True), 1)
+    return total / np.maximum(np.sum(getval(mask), axis=1, keepdims=True), 1)
 
 
 def softmax_cross_entropy(labels: Array, logits: Array) -> Array:
@@ -120,12 +118,24 @@ def sigmoid_cross_entropy(labels: Array, logits: Array) -> Array:
     return anp.logaddexp(0, logits) - labels * logits
 
 
+def mean(x: Array, axis: int) -> Array:
+    return anp.sum(x, axis=axis) / x.shape[axis]
+
+
+def max(x: Array, axis: int) -> Array:
+    return anp.max(_keeping_dtype(x), axis=axis)
+
+
+def maximum(a: Array, b: Array) -> Array:
+    return anp.maximum(_keeping_dtype(a), _keeping_dtype(b))
+
+
 def relu(x: Array) -> Array:
     return _select(x > 0, x, 0)
 
 
 def elu(x: Array) -> Array:
-    return _select(x > 0, x, anp.expm1(anp.minimum(x, 0)))
+    return _select(x > 0, x, anp.expm1(_select(x > 0, 0, x)))
 
 
 def gelu(x: Array, form: str) -> Array:
@@ -160,6 +170,12 @@ def log_softmax(x: Array, axis: int) -> Array:
 
 def stop_gradient(x: Array) -> Array:
     return getval(x)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _keeping_dtype(x: Array) -> Array:
+    """`x`; autograd's rules for the operations behind it continue in float64, whatever the dtype was."""
+    return x
 
 
 @primitive  # type: ignore[untyped-decorator]
@@ -220,7 +236,7 @@ def _add_rows(rows: Array, ids: Array, shape: Sequence[int]) -> Array:
     return table
 
 
-# autograd's own rule for `where` continues in float64, whatever the dtype was.
+defvjp(_keeping_dtype, lambda _, x: lambda g: g.astype(x.dtype))
 defvjp(
     _select,
     None,

@@ -14,7 +14,6 @@ transpose = tf.transpose
 concatenate = tf.concat
 stack = tf.stack
 split = tf.split
-matmul = tf.matmul
 sum = tf.reduce_sum
 mean = tf.reduce_mean
 max = tf.reduce_max
@@ -34,9 +33,7 @@ stop_gradient = tf.stop_gradient
 
 
 def dense(x: Any, weight: Any, bias: Any) -> Any:
-    # More than two axes are folded into one: a batched product would broadcast the weight, and sum its gradient.
-    product = tf.matmul(x, weight) if len(x.shape) == 2 else tf.tensordot(x, weight, 1)
-    return tf.nn.bias_add(product, bias)
+    return tf.nn.bias_add(matmul(x, weight), bias)
 
 
 def conv2d(x: Any, kernel: Any, bias: Any, stride: int, padding: int) -> Any:
@@ -91,6 +88,12 @@ def lstm(x: Any, input_weight: Any, hidden_weight: Any, bias: Any) -> Any:
     return tf.stack(outputs, axis=1)
 
 
+def matmul(a: Any, b: Any) -> Any:
+    # A batched product with one matrix would repeat the matrix and sum its gradients; in tf.vectorized_map of
+    # TensorFlow 2.21 it writes outside its memory (segmentation faults, wrong rows). tensordot folds the batch.
+    return tf.tensordot(a, b, 1) if len(a.shape) > len(b.shape) == 2 else tf.matmul(a, b)
+
+
 def dropout(x: Any, mask: Any, rate: float) -> Any:
     return x * mask / (1 - rate)
 
@@ -122,7 +125,7 @@ def less(a: Any, b: Any) -> Any:
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
-    return tf.where(condition != 0, a, b)
+    return tf.where(tf.cast(condition, tf.bool), a, b)  # in TF1, `condition != 0` compares objects
 
 
 def _is_same(x: Any, kernel: Any, stride: int, padding: int) -> bool:

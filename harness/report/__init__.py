@@ -1,4 +1,4 @@
-"""The report: one self-contained page, its figures as PNG and SVG, and its table as CSV.
+"""The report: one self-contained page, its figures as PNG and SVG, its tables as CSV, and a summary for a chat.
 
     from harness import report
 
@@ -11,10 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-from harness import analysis, store
-from harness.report import figures, page, tables
-from harness.report.page import Section
 
 __all__ = ["write"]
 
@@ -35,14 +31,15 @@ def write(runs: Sequence[Path], folder: Path) -> Path:
         harness.store.StoreError: if a folder holds no run that can be read.
         OSError: if `folder` cannot be written.
     """
+    from harness import analysis, store
+    from harness.report import exports, page, sections, summary
+
     loaded = [store.load(run) for run in runs]
     folder.mkdir(parents=True, exist_ok=True)
     panels = analysis.panels(loaded)
-    stems = page.stems(panels)
-    sections = [
-        Section.of(panel, stem, figures.of(panel, folder, stem)) for panel, stem in zip(panels, stems, strict=True)
-    ]
-    tables.plain(analysis.table(panels)).to_csv(folder / page.CASES_FILE, index=False)
+    contents = page.gather(loaded, sections.of(panels, folder))
+    exports.write(contents, folder)
+    (folder / "summary.md").write_text(summary.markdown(contents), encoding="utf-8")
     index = folder / "index.html"
-    index.write_text(page.render(loaded, sections, folder), encoding="utf-8")
+    index.write_text(page.render(contents, folder), encoding="utf-8")
     return index

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness import statistics
-from harness.analysis import Panel, speedup_of
+from harness.analysis import Line, Panel, speedup_of
 from harness.report import captions, formats
 from harness.statistics import Verdict
 
@@ -33,7 +32,7 @@ class Answer:
 
 def of(panel: Panel) -> Answer:
     """The answer for the largest batch size at which anything has a time."""
-    sizes = sorted({int(size) for size in panel.ok["batch_size"]})
+    sizes = panel.timed_sizes
     if not sizes:
         return Answer(
             f"No strategy has a time on {formats.clipped(panel.place.workload, 40)}, so there is nothing to recommend "
@@ -48,7 +47,7 @@ def leaders(panel: Panel, batch_size: int) -> tuple[str, ...]:
 
     Empty if nothing has a time there.
     """
-    lines = panel.at(batch_size).to_dict("records")
+    lines = panel.at(batch_size)
     if not lines:
         return ()
     best = lines[0]["estimate"]
@@ -59,13 +58,13 @@ def leaders(panel: Panel, batch_size: int) -> tuple[str, ...]:
     )
 
 
-def _ratio(line: dict[Any, Any], best: statistics.Estimate) -> statistics.Interval:
+def _ratio(line: Line, best: statistics.Estimate) -> statistics.Interval:
     """How many times faster the best is."""
     return statistics.ratio(line["estimate"], best)
 
 
 def _at(panel: Panel, batch_size: int) -> Answer:
-    lines = panel.at(batch_size).to_dict("records")
+    lines = panel.at(batch_size)
     best = lines[0]
     tied = leaders(panel, batch_size)
     start = f"For {formats.clipped(panel.place.workload, 40)} at batch size {batch_size:,}"
@@ -85,7 +84,7 @@ def _at(panel: Panel, batch_size: int) -> Answer:
     return Answer(sentence, supported, batch_size, tied)
 
 
-def _against_baseline(panel: Panel, best: dict[Any, Any], batch_size: int) -> tuple[str, bool]:
+def _against_baseline(panel: Panel, best: Line, batch_size: int) -> tuple[str, bool]:
     """The clause that compares with the baseline, and whether it carries a recommendation."""
     baseline = formats.clipped(panel.baseline, 40)
     if best["strategy"] == panel.baseline:

@@ -22,8 +22,10 @@ import matplotlib
 matplotlib.use("Agg")  # before pyplot could choose a window; this project never needs one
 
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
 
 from harness.report import formats
 from harness.report.theme import DARK, LIGHT, variables
@@ -36,22 +38,33 @@ FONT_SIZE = 10.5
 
 PNG_DPI = 100
 
+_PAD = 6 / 72
+"""Inches between an axis and its labels."""
+
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
     "font.size": FONT_SIZE,
     "text.color": LIGHT["ink"],
-    "axes.edgecolor": LIGHT["muted"],
-    "xtick.color": LIGHT["muted"],
-    "ytick.color": LIGHT["muted"],
     "text.parse_math": False,
-    "xtick.labelsize": "medium",
-    "ytick.labelsize": "medium",
     "text.hinting": "none",
 }
 
 _FONT = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif'
+_LINE = "pick-"
 _ROLES = {colour: role for role, colour in LIGHT.items()}
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A line that a reader can pick out of a figure."""
+
+    number: int
+    name: str
+    role: str
+    """The hue of its framework."""
+    coloured: bool
+    """Whether it stands out already; the others are grey until picked."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,7 @@ class Chart:
     caption: str
     svg: str
     """An `<svg>` element without script or style, for the page."""
+    picks: tuple[Pick, ...] = ()
 
     @property
     def files(self) -> tuple[str, str]:
@@ -89,35 +103,44 @@ def canvas(height: float, right: float, left: float = 0.075, below: float = 0.62
     """
     figure = Figure(figsize=(WIDTH, height))
     axes = figure.add_axes((left, below / height, 1 - left - right, 1 - (below + 0.95) / height))
-    axes.patch.set_visible(False)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(length=0, pad=6)
-    axes.set_axisbelow(True)
+    axes.set_axis_off()  # ticks and labels are drawn by `ticks`: matplotlib's own take half the time of a figure
+    axes.add_line(Line2D([0, 1], [0, 0], transform=axes.transAxes, color=LIGHT["muted"], linewidth=1, clip_on=False))
     return figure, axes
+
+
+def ticks(
+    axes: Axes, name: str, places: Sequence[float], texts: Sequence[str], role: str = "muted", ruled: bool = False
+) -> None:
+    """Texts along an axis (`x` or `y`), and rules across the figure if `ruled`."""
+    down = name == "x"
+    along = axes.get_xaxis_transform() if down else axes.get_yaxis_transform()
+    shift = _shift(axes, 0, -_PAD) if down else _shift(axes, -_PAD, 0)
+    align: dict[str, Any] = {"ha": "center", "va": "top"} if down else {"ha": "right", "va": "center"}
+    for place, text in zip(places, texts, strict=True):
+        at = (place, 0.0) if down else (0.0, place)
+        axes.text(*at, text, transform=along + shift, color=LIGHT[role], parse_math=False, **align)
+    if ruled:
+        rules = [[(place, 0), (place, 1)] if down else [(0, place), (1, place)] for place in places]
+        lines = LineCollection(rules, transform=along, colors=LIGHT["rule"], linewidths=0.8, zorder=0.4)
+        axes.add_collection(lines, autolim=False)
 
 
 def log_scale(axes: Axes, name: str, values: Sequence[float], write: Any, padding: float = 1.5) -> None:
     """A log axis (`x` or `y`) around positive values, with ticks at decades, or at 1, 2 and 5 on a short one."""
     low, high = min(values) / padding, max(values) * padding
-    axis = axes.xaxis if name == "x" else axes.yaxis
     (axes.set_xscale if name == "x" else axes.set_yscale)("log")
     (axes.set_xlim if name == "x" else axes.set_ylim)(low, high)
-    ticks = decades(low, high)
-    axis.set_major_locator(FixedLocator(ticks))
-    axis.set_minor_locator(NullLocator())
-    axis.set_minor_formatter(NullFormatter())
-    axis.set_ticks(ticks, [write(tick) for tick in ticks])
-    axes.grid(axis=name, color=LIGHT["rule"], linewidth=0.8)  # type: ignore[arg-type]
+    places = decades(low, high)
+    ticks(axes, name, places, [write(place) for place in places], ruled=True)
 
 
 def decades(low: float, high: float) -> list[float]:
     """Round numbers within [low, high]: powers of ten, or finer steps where there are fewer than three of those."""
     for steps in (_TENS, _FIVES, _FINE):
-        ticks = [step * 10.0**power for power in range(-12, 13) for step in steps if low <= step * 10.0**power <= high]
-        if len(ticks) >= 3:
+        places = [step * 10.0**power for power in range(-12, 13) for step in steps if low <= step * 10.0**power <= high]
+        if len(places) >= 3:
             break
-    return ticks[:: 1 + len(ticks) // 9]
+    return places[:: 1 + len(places) // 9]
 
 
 _TENS = (1.0,)
@@ -131,63 +154,16 @@ def batch_axis(axes: Axes, batch_sizes: Sequence[int]) -> None:
     low, high = min(batch_sizes), max(batch_sizes)
     room = (high / low) ** 0.03 if high > low else 2.0
     axes.set_xlim(low / room, high * room)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_ticks(list(batch_sizes), [f"{size:,}" for size in batch_sizes])
-    axes.set_xlabel("batch size (log scale)", color=LIGHT["muted"], loc="left", labelpad=6)
+    ticks(axes, "x", batch_sizes, [f"{size:,}" for size in batch_sizes])
+    below = axes.transAxes + _shift(axes, 0, -5 * _PAD)
+    axes.text(0, 0, "batch size (log scale)", transform=below, color=LIGHT["muted"], va="center")
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions as close to `wanted` as can be (least squares), at least `gap` apart and within [low, high].
-
-    The order of `wanted` is kept. If they do not fit, they share the room evenly.
-
-    Source: isotonic regression of `wanted - rank * gap` by pooling adjacent violators (Barlow et al., "Statistical
-    inference under order restrictions", 1972), clipped to the room.
-    """
-    if not wanted:
-        return []
-    order = sorted(range(len(wanted)), key=lambda index: (wanted[index], index))
-    gap = min(gap, (high - low) / max(1, len(wanted) - 1))
-    pools: list[tuple[float, int]] = []
-    for rank, index in enumerate(order):
-        total, count = wanted[index] - rank * gap, 1
-        while pools and pools[-1][0] / pools[-1][1] >= total / count:
-            before, members = pools.pop()
-            total, count = total + before, count + members
-        pools.append((total, count))
-    centres = [total / count for total, count in pools for _ in range(count)]
-    placed = [0.0] * len(wanted)
-    for rank, (index, centre) in enumerate(zip(order, centres, strict=True)):
-        placed[index] = min(max(centre, low), high - (len(wanted) - 1) * gap) + rank * gap
-    return placed
-
-
-def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write each text beside the end of its line, moved apart where they would overlap, with a thin leader.
-
-    Args:
-        axes: with final limits.
-        ends: (x, y, text, role of the colour), in data coordinates.
-    """
-    to_axes = axes.transData + axes.transAxes.inverted()
-    points = [to_axes.transform((x, y)) for x, y, _, _ in ends]
-    height = axes.get_window_extent().height / axes.figure.dpi * 72
-    gap = 1.35 * FONT_SIZE / height
-    heights = spread([float(point[1]) for point in points], gap, 0.0, 1.0)
-    for (_, _, text, role), point, y in zip(ends, points, heights, strict=True):
-        colour = LIGHT[role]
-        axes.plot(
-            [float(point[0]), 1.02, 1.03],
-            [float(point[1]), y, y],
-            transform=axes.transAxes,
-            color=colour,
-            linewidth=0.7,
-            alpha=0.6,
-            clip_on=False,
-            zorder=1,
-        )
-        axes.text(1.036, y, text, transform=axes.transAxes, color=colour, va="center", parse_math=False)
+def _shift(axes: Axes, right: float, up: float) -> ScaledTranslation:
+    """Inches, whatever the size of the figure."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return ScaledTranslation(right, up, figure.dpi_scale_trans)
 
 
 def headline(figure: Figure, text: str, title: str) -> None:
@@ -197,7 +173,9 @@ def headline(figure: Figure, text: str, title: str) -> None:
     figure.text(0.012, 1 - 0.25 / height, title, fontsize=1.25 * FONT_SIZE, va="center", parse_math=False)
 
 
-def finish(figure: Figure, folder: Path, name: str, title: str, alt: str, caption: str) -> Chart:
+def finish(
+    figure: Figure, folder: Path, name: str, title: str, alt: str, caption: str, picks: Sequence[Pick] = ()
+) -> Chart:
     """Write the PNG and SVG files into `folder` and return the chart."""
     with matplotlib.rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -206,7 +184,12 @@ def finish(figure: Figure, folder: Path, name: str, title: str, alt: str, captio
         figure.savefig(buffer, format="svg", transparent=True)
     svg = _tidied(buffer.getvalue())
     (folder / f"{name}.svg").write_text(_standalone(svg), encoding="utf-8")
-    return Chart(name, title, alt, caption, _untitled(svg))
+    return Chart(name, title, alt, caption, _untitled(svg), tuple(picks))
+
+
+def line_id(number: int) -> str:
+    """What marks everything that is drawn for one line; on the page it becomes `data-line`."""
+    return f"{_LINE}{number}"
 
 
 def label(text: str, length: int = 34) -> str:
@@ -220,6 +203,7 @@ def _tidied(svg: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(|href=")#([\w.-]+)', svg))
+    svg = re.sub(rf' id="{_LINE}(\d+)"', r' class="line" data-line="\1"', svg)
     svg = re.sub(r' id="([\w.-]*)"', lambda match: match.group(0) if match.group(1) in used else "", svg)
     svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', _ROOT, svg, count=1)
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*(?=[;\"])", r"font: \1 var(--sans)", svg)

@@ -1,4 +1,6 @@
-"""The figures of one panel: time, speed-up, first call against steady state, agreement.
+"""The figures of one panel: time against batch size, and what has to be paid before the first result.
+
+Two, because these two argue; whatever else is known stands in compact tables.
 
 Every figure is a function of a panel alone. What cannot be shown (no time, zero on a log axis) is left out of the
 drawing and named in the caption.
@@ -7,19 +9,19 @@ drawing and named in the caption.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from harness.analysis import Panel, known, speedup_of
-from harness.records import Status
+from harness.analysis import Panel, known
 from harness.report import captions, drawing, formats
-from harness.report.drawing import Chart
+from harness.report.drawing import Chart, Pick
+from harness.report.labels import End, label_ends
 from harness.report.theme import LIGHT, hue, looks
 
 LABELLED = 10
@@ -28,70 +30,56 @@ LABELLED = 10
 CLOCKS = (("build_s", "s", "build"), ("first_call_s", "D", "first call"), ("time_s", "o", "later calls"))
 """Column, marker and heading of what `first_call` compares."""
 
-DTYPE_DIGITS = {"float16": 3.3, "bfloat16": 2.4, "float32": 7.2, "float64": 16.0}
-"""Decimal digits that each type holds: -log10 of its unit roundoff."""
+_TIMES = ("time_s", "time_low_s", "time_high_s")
+
+_ROOM = 0.06
+"""Share of a figure's height that a line of text takes."""
+
+_NEAR = 10.0
+"""A strategy within this factor of the ceiling is near it."""
 
 
 def of(panel: Panel, folder: Path, stem: str) -> list[Chart]:
     """All figures of a panel, written into `folder` with names that begin with `stem`.
 
-    A panel without any time gets no figure of times; one without agreement none of that.
+    A panel without any time gets none.
     """
     with drawing.style():
         drawn = [
             time(panel, folder, f"{stem}-time"),
-            speedup(panel, folder, f"{stem}-speedup"),
             first_call(panel, folder, f"{stem}-first-call"),
-            agreement(panel, folder, f"{stem}-agreement"),
         ]
     return [chart for chart in drawn if chart]
 
 
 def time(panel: Panel, folder: Path, name: str) -> Chart | None:
-    """Time per call against batch size, both logarithmic, with interval bands."""
+    """Time per call against batch size, both logarithmic, with interval bands and the ceiling as shaded floor."""
     cases = panel.ok
     if cases.empty:
         return None
     figure, axes = drawing.canvas(_height(cases), right=0.31)
-    drawing.log_scale(axes, "y", _extent(cases, "time"), formats.duration)
-    _lines(panel, cases, axes, "time", formats.duration)
+    floor = ceiling(cases)
+    drawing.log_scale(axes, "y", [*_extent(cases), *_within_reach(floor, cases)], formats.duration)
+    _shade(axes, floor)
+    picks = _lines(panel, cases, axes)
     drawing.headline(figure, "time per call (log scale), lower is better", f"Time per call: {_title(panel)}")
     ends = [formats.duration(value) for value in _last(cases)["time_s"]]
     caption = _caption(
         "Median over passes of the median of rounds; bands are 95 % bootstrap intervals.",
+        _about_ceiling(floor),
         _colours(cases),
         captions.gaps(captions.without_time(panel)),
     )
     alt = captions.lines(panel, "time per call", cases, ends)
-    return drawing.finish(figure, folder, name, "Time per call", alt, caption)
+    return drawing.finish(figure, folder, name, "Time per call", alt, caption, picks)
 
 
-def speedup(panel: Panel, folder: Path, name: str) -> Chart | None:
-    """How many times faster than the baseline, against batch size."""
-    cases = panel.ok[panel.ok["speedup"].notna() & (panel.ok["strategy"] != panel.baseline)]
-    if cases.empty:
-        return None
-    figure, axes = drawing.canvas(_height(cases), right=0.31)
-    drawing.log_scale(axes, "y", [*_extent(cases, "speedup"), 1.0], _times)
-    axes.axhspan(1 / panel.floor.factor, panel.floor.factor, color=LIGHT["faint"], alpha=0.25, linewidth=0)
-    axes.axhline(1, color=LIGHT["muted"], linewidth=1.2)
-    _lines(panel, cases, axes, "speedup", _direction)
-    baseline = drawing.label(panel.baseline)
-    drawing.headline(
-        figure,
-        f"times faster than {baseline} (log scale), higher is better",
-        f"Speed-up over {baseline}: {_title(panel)}",
-    )
-    ends = [formats.speedup(speedup_of(line), short=True) for line in _last(cases).to_dict("records")]
-    floor = formats.percent(panel.floor.factor)
-    caption = _caption(
-        f"The line at 1 is {baseline} itself; within the grey band around it ({floor}) two times are a tie. "
-        "Bands are 95 % bootstrap intervals of the ratio.",
-        _colours(cases),
-        captions.gaps(_without_speedup(panel)),
-    )
-    alt = captions.lines(panel, f"speed-up over {baseline}", cases, ends)
-    return drawing.finish(figure, folder, name, f"Speed-up over {baseline}", alt, caption)
+def ceiling(cases: pd.DataFrame) -> dict[int, float]:
+    """Batch size -> the least time this machine could take; the same for all strategies, so their median."""
+    known_floors = cases[cases["floor_s"] > 0]
+    return {
+        int(str(size)): float(value) for size, value in known_floors.groupby("batch_size")["floor_s"].median().items()
+    }
 
 
 def first_call(panel: Panel, folder: Path, name: str) -> Chart | None:
@@ -138,42 +126,6 @@ def first_call(panel: Panel, folder: Path, name: str) -> Chart | None:
     return drawing.finish(figure, folder, name, "First call against later calls", alt, caption)
 
 
-def agreement(panel: Panel, folder: Path, name: str) -> Chart | None:
-    """Digits in which each strategy agrees with the float64 reference, one dot per batch size."""
-    checked = panel.cases[panel.cases["digits"].notna()]
-    if checked.empty:
-        return None
-    wrong = set(checked[checked["status"] == Status.DISAGREES]["strategy"])
-    cases = checked[checked["strategy"].isin({*leading(panel, checked), *wrong})]
-    worst = cases.loc[cases.groupby("strategy", sort=False)["digits"].idxmin()]
-    holds = DTYPE_DIGITS.get(panel.place.dtype)
-    finite = [value for value in cases["digits"] if math.isfinite(value)]
-    end = max([*finite, holds or 0.0, 1.0]) + 1
-    figure, axes = _row_canvas([drawing.label(name, 30) for name in worst["strategy"]])
-    axes.set_xlim(min([0.0, *finite]) - 0.2, end)
-    axes.grid(axis="x", color=LIGHT["rule"], linewidth=0.8)
-    if holds:
-        axes.axvline(holds, color=LIGHT["muted"], linewidth=1.2)
-        axes.text(holds, -0.95, f"all that {panel.place.dtype} holds ", color=LIGHT["muted"], ha="right", va="center")
-    row_of = {name: row for row, name in enumerate(worst["strategy"])}
-    for disagrees, marker in ((False, "o"), (True, "X")):
-        some = cases[cases["strategy"].isin(wrong) == disagrees]
-        hues = LIGHT["bad"] if disagrees else _hues(some)
-        rows = [row_of[name] for name in some["strategy"]]
-        axes.scatter(some["digits"].clip(upper=end), rows, s=44, marker=marker, c=hues, alpha=0.75, clip_on=False)
-    notes = [_note(line, line["strategy"] in wrong) for line in worst.to_dict("records")]
-    _column(axes, 1.03, ["worst digits, where", *notes])
-    drawing.headline(figure, "decimal digits of agreement, higher is better", f"Agreement: {_title(panel)}")
-    entries = [f"{drawing.label(name)} {note}" for name, note in zip(worst["strategy"], notes, strict=True)]
-    caption = _caption(
-        "Agreement with float64 gradients of another engine, per instance and parameter; one dot per batch size.",
-        _others(checked["strategy"].nunique() - len(worst)),
-        captions.gaps(panel.cases[panel.cases["digits"].isna()]),
-    )
-    alt = captions.rows(panel, "digits of agreement with the reference", entries)
-    return drawing.finish(figure, folder, name, "Agreement in digits", alt, caption)
-
-
 def leading(panel: Panel, cases: pd.DataFrame) -> list[str]:
     """The strategies drawn in colour: the first of the panel's order, and the baseline always."""
     names = list(dict.fromkeys(cases["strategy"]))
@@ -183,35 +135,79 @@ def leading(panel: Panel, cases: pd.DataFrame) -> list[str]:
     return [name for name in names if name in first or name == panel.baseline]
 
 
-def _lines(panel: Panel, cases: pd.DataFrame, axes: Axes, what: str, write: Callable[[float], str]) -> None:
-    """Lines, bands and labels; `what` is the stem of the three columns."""
-    value, low, high = _columns(what)
-    drawing.batch_axis(axes, sorted({int(size) for size in cases["batch_size"]}))
+def _lines(panel: Panel, cases: pd.DataFrame, axes: Axes) -> list[Pick]:
+    """Lines, bands and labels, each under the number by which a reader can pick it."""
+    sizes = sorted({int(size) for size in cases["batch_size"]})
+    drawing.batch_axis(axes, sizes)
     coloured = set(leading(panel, cases))
     found = looks(zip(panel.cases["strategy"], panel.cases["framework"], strict=True))
-    others = cases[~cases["strategy"].isin(coloured)].groupby("strategy", sort=False)
-    paths = [lines[["batch_size", value]].to_numpy(dtype=float) for _, lines in others]
-    axes.add_collection(LineCollection(paths, colors=LIGHT["faint"], linewidths=1, zorder=2), autolim=False)
-    ends = []
-    for name, lines in cases[cases["strategy"].isin(coloured)].groupby("strategy", sort=False):
-        look = found[str(name)]
+    ends, picks = [], []
+    for number, (name, lines) in enumerate(cases.groupby("strategy", sort=False)):
+        strategy, look, gid = str(name), found[str(name)], drawing.line_id(number)
+        picks.append(Pick(number, strategy, look.role, strategy in coloured))
+        y, low, high = (_with_gaps(sizes, lines, column) for column in _TIMES)
+        if strategy not in coloured:
+            axes.add_line(Line2D(sizes, y, color=LIGHT["faint"], linewidth=1, zorder=2, gid=gid, **_dots(y)))
+            continue
         colour = LIGHT[look.role]
-        x, y = lines["batch_size"].to_numpy(dtype=float), lines[value].to_numpy(dtype=float)
-        axes.fill_between(x, lines[low], lines[high], color=colour, alpha=0.25, linewidth=0)
-        axes.plot(
-            x, y, look.marker, color=colour, linestyle=look.dash, linewidth=2, markersize=6, zorder=3, clip_on=False
-        )
-        early = f" at {int(x[-1]):,}" if x[-1] < cases["batch_size"].max() else ""
-        ends.append((float(x[-1]), float(y[-1]), f"{drawing.label(str(name), 24)}  {write(y[-1])}{early}", look.role))
-    drawing.label_ends(axes, ends)
+        axes.fill_between(sizes, low, high, color=colour, alpha=0.25, linewidth=0, gid=gid)
+        line = Line2D(sizes, y, color=colour, linestyle=look.dash, linewidth=2, zorder=3, clip_on=False, gid=gid)
+        line.set(marker=look.marker, markersize=6)
+        axes.add_line(line)
+        x, last = int(lines["batch_size"].iloc[-1]), float(lines["time_s"].iloc[-1])
+        early = f" at {x:,}" if x < sizes[-1] else ""
+        ends.append(End(x, last, f"{drawing.label(strategy, 24)}  {formats.duration(last)}{early}", look.role, gid))
+    label_ends(axes, ends)
+    return picks
+
+
+def _with_gaps(sizes: Sequence[int], lines: pd.DataFrame, column: str) -> list[float]:
+    """One value per size; a size without a time is a gap, never bridged."""
+    found = dict(zip(lines["batch_size"], lines[column], strict=True))
+    return [found.get(size, math.nan) for size in sizes]
+
+
+def _dots(values: Sequence[float]) -> dict[str, Any]:
+    """Grey lines have no markers, except where one point alone would draw no line at all."""
+    here = [False, *map(math.isfinite, values), False]
+    alone = any(here[i] and not (here[i - 1] or here[i + 1]) for i in range(1, len(here) - 1))
+    return {"marker": "o", "markersize": 2.5} if alone else {}
+
+
+def _shade(axes: Axes, floor: Mapping[int, float]) -> None:
+    """What no strategy can reach, as far as it lies within the figure."""
+    if floor:
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        sizes = [left, *floor, right]
+        values = list(floor.values())
+        heights = [values[0], *values, values[-1]]
+        axes.fill_between(sizes, heights, bottom, color=LIGHT["rule"], alpha=0.75, linewidth=0, zorder=0.5)
+        if values[-1] > bottom * (top / bottom) ** _ROOM:
+            axes.text(right, values[-1], "out of reach ", color=LIGHT["muted"], ha="right", va="top", zorder=0.6)
+
+
+def _within_reach(floor: Mapping[int, float], cases: pd.DataFrame) -> list[float]:
+    """The ceiling belongs into the figure where a strategy comes near it; elsewhere it would only squeeze the lines."""
+    fastest = cases.groupby("batch_size")["time_s"].min()
+    near = any(value * _NEAR >= fastest.get(size, math.inf) for size, value in floor.items())
+    return [value for size, value in floor.items() if value * _NEAR**2 >= fastest.get(size, math.inf)] if near else []
+
+
+def _about_ceiling(floor: Mapping[int, float]) -> str:
+    if not floor:
+        return ""
+    last = max(floor)
+    return (
+        "Shaded, where it is near enough to be seen: times that this machine cannot reach, "
+        f"{formats.duration(floor[last])} at batch size {last:,}."
+    )
 
 
 def _row_canvas(names: Sequence[str]) -> tuple[Figure, Axes]:
     """Axes with one row per name, and room for columns of text to their right."""
     figure, axes = drawing.canvas(1.65 + 0.3 * len(names), right=0.3, left=0.215, below=0.36)
     axes.set_ylim(len(names) - 0.4, -1.4)
-    axes.set_yticks(range(len(names)), names, parse_math=False)
-    axes.tick_params(axis="y", labelcolor=LIGHT["ink"])
+    drawing.ticks(axes, "y", range(len(names)), names, role="ink")
     return figure, axes
 
 
@@ -230,11 +226,6 @@ def _column(axes: Axes, x: float, texts: Sequence[str]) -> None:
         axes.text(x, row - 1 if row else -0.95, text, transform=place, color=colour, va="center", parse_math=False)
 
 
-def _note(line: dict[Any, Any], wrong: bool) -> str:
-    where = f", {formats.clipped(line['worst_parameter'], 18)}" if line["worst_parameter"] else ""
-    return f"{'disagrees: ' if wrong else ''}{formats.digits(line['digits'])}{where}"
-
-
 def _hues(cases: pd.DataFrame) -> list[str]:
     return [LIGHT[hue(framework)] for framework in cases["framework"]]
 
@@ -247,12 +238,8 @@ def _others(count: int) -> str:
     )
 
 
-def _columns(what: str) -> tuple[str, str, str]:
-    return ("time_s", "time_low_s", "time_high_s") if what == "time" else (what, f"{what}_low", f"{what}_high")
-
-
-def _extent(cases: pd.DataFrame, what: str) -> list[float]:
-    return [float(value) for column in _columns(what) for value in cases[column] if value > 0]
+def _extent(cases: pd.DataFrame) -> list[float]:
+    return [float(value) for column in _TIMES for value in cases[column] if value > 0]
 
 
 def _last(cases: pd.DataFrame) -> pd.DataFrame:
@@ -265,23 +252,8 @@ def _height(cases: pd.DataFrame) -> float:
     return max(5.4, 1.6 + 0.21 * min(cases["strategy"].nunique(), LABELLED))
 
 
-def _without_speedup(panel: Panel) -> pd.DataFrame:
-    """Baseline and control have none to show, and are no gaps."""
-    others = panel.cases[~panel.cases["strategy"].isin([panel.baseline, panel.control])]
-    without: pd.DataFrame = others[others["speedup"].isna() | (others["batch_size"] <= 0)]
-    return without
-
-
 def _title(panel: Panel) -> str:
     return captions.setting(panel)
-
-
-def _times(value: float) -> str:
-    return f"{formats.factor(value)}×"
-
-
-def _direction(value: float) -> str:
-    return f"{formats.factor(max(value, 1 / value))}× {'faster' if value >= 1 else 'slower'}"
 
 
 def _duration(value: float) -> str:

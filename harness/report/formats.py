@@ -7,6 +7,7 @@ import math
 from harness.statistics import Interval
 
 _TIMES = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
+_PREFIXES = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"))
 _BYTES = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"))
 
 
@@ -28,6 +29,11 @@ def duration_interval(low: float, high: float) -> str:
 def size(count: float) -> str:
     """Bytes in decimal units: 5,000,000 -> `5 MB`."""
     return _with_unit(count, _BYTES)
+
+
+def rate(per_second: float, unit: str) -> str:
+    """19.02e9, `B/s` -> `19 GB/s`."""
+    return _with_unit(per_second, tuple((scale, f"{prefix}{unit}") for scale, prefix in _PREFIXES))
 
 
 def factor(value: float) -> str:
@@ -53,6 +59,11 @@ def factor_interval(value: Interval) -> str:
 def percent(floor: float) -> str:
     """A factor as the difference it stands for: 1.063 -> `6.3 %`."""
     return f"{number((floor - 1) * 100, 2)} %"
+
+
+def share(value: float) -> str:
+    """A part of 1 in percent: 0.412 -> `41 %`; what is below a thousandth is not told apart."""
+    return f"{number(value * 100, 2)} %" if value >= 1e-3 else "below 0.1 %"
 
 
 def digits(value: float) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
-from harness.analysis import Panel, Place, known, speedup_of
+from harness.analysis import Line, Panel, known, speedup_of
+from harness.cases import Place
 from harness.records import Status
 from harness.report import captions, formats
 from harness.report.answer import leaders
@@ -69,6 +69,7 @@ MEASURES = (
     Column("first call", "the first call on top of that, which includes compilation; paid once"),
     Column("fetch", "copying one result to NumPy, outside the time per call"),
     Column("memory", "peak above the state before the build"),
+    Column("of ceiling", "share reached of what the machine could do: its least time for this case over the time"),
     Column("digits", "worst decimal digits of agreement with the float64 reference"),
     Column("calls", "timed calls, and the passes they come from"),
     Column("remarks", "reason of a status that is not ok, and warnings noted beside the time", numeric=False),
@@ -77,7 +78,7 @@ MEASURES = (
 
 
 @dataclass(frozen=True)
-class Line:
+class Shown:
     """One case as the page shows it."""
 
     dimensions: tuple[str, ...]
@@ -125,17 +126,17 @@ def shared(panels: Sequence[Panel]) -> list[tuple[str, str]]:
     return [(name, getattr(panels[0].place, name)) for name in Place._fields if name not in varying(panels)]
 
 
-def lines(panels: Sequence[Panel]) -> list[Line]:
+def lines(panels: Sequence[Panel]) -> list[Shown]:
     """Every case of every panel."""
     names = varying(panels)
-    return [_line(panel, names, record) for panel in panels for record in panel.cases.to_dict("records")]
+    return [_line(panel, names, record) for panel in panels for record in panel.lines]
 
 
 def matrix(panel: Panel) -> Matrix:
     """All cases of one panel at a glance."""
     sizes = panel.batch_sizes
     best = {size: leaders(panel, size) for size in sizes}
-    records = {(line["strategy"], line["batch_size"]): line for line in panel.cases.to_dict("records")}
+    records = {(line["strategy"], line["batch_size"]): line for line in panel.lines}
     frameworks = dict(zip(panel.cases["strategy"], panel.cases["framework"], strict=True))
     rows = [
         (name, frameworks[name], tuple(_cell(panel, records.get((name, size)), name in best[size]) for size in sizes))
@@ -149,7 +150,7 @@ def plain(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns=["estimate", "facts"]).assign(marks=["; ".join(marks) for marks in table["marks"]])
 
 
-def against(panel: Panel, line: dict[Any, Any]) -> tuple[str, str]:
+def against(panel: Panel, line: Line) -> tuple[str, str]:
     """Speed-up over the baseline: value with direction, and interval."""
     if line["strategy"] == panel.baseline and known(line["time_s"]):
         return "baseline", ""
@@ -159,14 +160,14 @@ def against(panel: Panel, line: dict[Any, Any]) -> tuple[str, str]:
     return value, f"[{interval}"
 
 
-def _line(panel: Panel, names: Sequence[str], line: dict[Any, Any]) -> Line:
+def _line(panel: Panel, names: Sequence[str], line: Line) -> Shown:
     status = Status(line["status"])
     interval = known(line["time_low_s"])
     low_high = formats.duration_interval(line["time_low_s"], line["time_high_s"]) if interval else ""
     time = (formats.duration(line["time_s"]), low_high or "[no interval]") if known(line["time_s"]) else ("no time", "")
     digits = formats.digits(line["digits"]) if known(line["digits"]) else NOT_MEASURED
     where = formats.clipped(line["worst_parameter"], 30)
-    return Line(
+    return Shown(
         dimensions=tuple(formats.clipped(getattr(panel.place, name), 60) for name in names),
         strategy=formats.clipped(line["strategy"], 60),
         framework=line["framework"],
@@ -180,6 +181,7 @@ def _line(panel: Panel, names: Sequence[str], line: dict[Any, Any]) -> Line:
             (_duration(line["first_call_s"]), ""),
             (_duration(line["fetch_s"]), ""),
             (formats.size(line["peak_bytes"]) if known(line["peak_bytes"]) else NOT_MEASURED, ""),
+            (_share(line), ""),
             (digits, where if digits != NOT_MEASURED else ""),
             (f"{line['samples']:,}", f"{line['passes_ok']} of {line['passes']} passes ok"),
         ),
@@ -188,7 +190,7 @@ def _line(panel: Panel, names: Sequence[str], line: dict[Any, Any]) -> Line:
     )
 
 
-def _cell(panel: Panel, line: dict[Any, Any] | None, leads: bool) -> Cell:
+def _cell(panel: Panel, line: Line | None, leads: bool) -> Cell:
     if line is None:
         return Cell("–", "not planned", "", "", "", False)
     status = Status(line["status"])
@@ -204,14 +206,19 @@ def _with_verdict(pair: tuple[str, str], verdict: str) -> tuple[str, str]:
     return pair[0] + words.get(verdict, ""), pair[1]
 
 
-def _remarks(line: dict[Any, Any]) -> list[str]:
+def _remarks(line: Line) -> list[str]:
     retraces = int(line["retraces"]) if known(line["retraces"]) else 0
     traced = f"{retraces} {captions.plural('retrace', retraces)} within the timed calls" if retraces else ""
     return [text for text in (line["reason"], traced, *line["marks"]) if text]
 
 
-def _about(line: dict[Any, Any]) -> str:
+def _about(line: Line) -> str:
     return "≈ " if line["verdict"] in (Verdict.SAME, Verdict.AMBIGUOUS) else ""
+
+
+def _share(line: Line) -> str:
+    has_both = known(line["time_s"]) and known(line["floor_s"]) and line["floor_s"] > 0
+    return formats.share(line["floor_s"] / line["time_s"]) if has_both else NOT_MEASURED
 
 
 def _duration(value: float) -> str:

@@ -35,4 +35,4 @@ def parameters(rng: np.random.Generator, widths: Sequence[int] = WIDTHS) -> dict
 def batch(rng: np.random.Generator, size: int, widths: Sequence[int] = WIDTHS) -> dict[str, np.ndarray[Any, Any]]:
     """`image` (B, 784) and `label` (B,), integers from 0 to 9."""
     image, label = draw.digits(rng, size)
-    return {"image": image.reshape(size, -1), "label": label}
+    return {"image": image.reshape(size, 28 * 28), "label": label}

@@ -1,0 +1,31 @@
+from functools import partial
+
+from harness import Batch, Gradients, Parameters, Problem, Step, strategy
+
+
+@strategy(framework="jax", source="I. Goodfellow, arXiv 1510.01799; buffers donated", reuses_output=True)
+def layer_rules(problem: Problem) -> Step:
+    """One pass for the batch, rows from each layer's input and cotangent, written into the previous result.
+
+    A dense layer's row is an outer product, an embedding's a scatter, a convolution's a product over its windows:
+    the rules are in `_layers_jax.py`. The buffers of the previous result are donated, so that no call pays for
+    fresh memory; it becomes invalid with the next call. Every parameter must belong to a layer with a rule.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from strategies import _layers_jax as layers
+
+    @partial(jax.jit, donate_argnums=0, keep_unused=True)
+    def gradients(previous: Gradients, parameters: Parameters, batch: Batch) -> Gradients:
+        return layers.rows(problem, parameters, batch)
+
+    size = problem.batch_size
+    rows = {name: jnp.zeros((size, *value.shape), value.dtype) for name, value in problem.parameters.items()}
+
+    def step(batch: Batch) -> Gradients:
+        nonlocal rows
+        rows = gradients(rows, problem.parameters, batch)
+        return rows
+
+    return step
