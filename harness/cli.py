@@ -24,7 +24,8 @@ app = typer.Typer(
 lists = typer.Typer(help="List what can be measured, without loading any framework.", no_args_is_help=True)
 app.add_typer(lists, name="list")
 
-DEFAULT_WORKLOADS = ("policy", "mlp", "cnn")
+DEFAULT_WORKLOADS = ("policy", "cnn", "mlp")
+"""The smallest results first: a process that has freed large ones gets memory in another way afterwards."""
 
 DTYPES = ("float32", "float64", "bfloat16")
 
@@ -228,19 +229,30 @@ def list_strategies(as_json: Json = False, plugin: Plugins = None) -> None:
 def list_workloads(as_json: Json = False) -> None:
     """Every workload: a model, its loss, its parameters and its batches."""
     from harness import workloads
+    from harness.facts import facts
 
-    _print_list(
-        [
+    entries: list[dict[str, Any]] = []
+    for workload in workloads.builtin():
+        known = facts(workload)
+        entries.append(
             {
                 "name": workload.name,
-                "framework": "any",
+                "framework": ", ".join(known.frameworks),
                 "summary": workload.summary,
-                "parameters": sum(value.size for value in workload.initial_parameters(0).values()),
+                "parameters": known.parameter_count,
+                "gradient_bytes_per_instance": known.gradient_bytes(),
+                "flops_per_instance": known.flops,
             }
-            for workload in workloads.builtin()
-        ],
-        as_json,
-    )
+        )
+    if as_json:
+        _print_list(entries, as_json)
+        return
+    for entry in entries:
+        typer.echo(f"{entry['name']}\n  {entry['summary']}")
+        typer.echo(
+            f"  per instance: {entry['gradient_bytes_per_instance'] / 1e3:,.1f} kB of gradients, "
+            f"{(entry['flops_per_instance'] or 0) / 1e6:,.3g} Mflop; runs in {entry['framework']}"
+        )
 
 
 def main() -> None:

@@ -67,8 +67,8 @@ class Plan:
 def jobs(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Job]:
     """All jobs, pass after pass, in another random order in each, so that drift hits everyone alike.
 
-    A job is one strategy on all workloads, the one with the smallest results first; one process measures it, which
-    saves importing the framework again. With a budget the first pass begins with what is most useful: the baseline,
+    A job is one strategy on all workloads, in the order of the plan; one process measures it, which saves importing
+    the framework again. With a budget the first pass begins with what is most useful: the baseline,
     then one strategy of each framework in turn. `truths` gives for every workload and batch size the file with the
     truth.
     """
@@ -170,3 +170,20 @@ def trial_size(history: Sequence[tuple[int, float]], batch_size: int, limit_s: f
     size, seconds = max(history, default=(1, 1.0))
     step = batch_size / size
     return size * 4 if step > 4 and seconds * step**2 > limit_s else None
+
+
+START_S = {"tf1": 6.0, "tf2": 6.0, "jax": 2.0, "torch": 3.0, "numpy": 1.0}
+"""Seconds from starting a worker to its first case, on two cores."""
+
+CASE_S = 0.8
+"""Seconds of a case beside its timed calls and their warm-up: batches, build, first call, checks."""
+
+
+def expected_s(plan: Plan, strategies: Sequence[Strategy]) -> float:
+    """About how long a run of this plan takes, on two cores, before anything is known of the machine."""
+    names = [strategy for strategy in strategies if strategy.name == BASELINE] if plan.control else []
+    workers = [*strategies, *names]
+    cases = len(plan.workloads) * len(plan.batch_sizes)
+    per_pass = sum(START_S[strategy.framework] + cases * (CASE_S + 1.1 * plan.target_s) for strategy in workers)
+    seconds = per_pass * plan.passes * len(plan.devices) * len(plan.allocators)
+    return seconds if plan.budget_s is None else min(seconds, plan.budget_s)

@@ -68,8 +68,8 @@ class Truth:
     yardstick: Arrays
     norms_yardstick: np.ndarray[Any, Any]
     weights: np.ndarray[Any, Any]
-    weighted: Arrays
-    weighted_yardstick: Arrays
+    weighted: Arrays = field(default_factory=dict)
+    weighted_yardstick: Arrays = field(default_factory=dict)
     clipped: Arrays = field(default_factory=dict)
     clipped_yardstick: Arrays = field(default_factory=dict)
     engine: str = "HIPS autograd on NumPy, float64, one instance at a time"

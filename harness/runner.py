@@ -147,6 +147,8 @@ def announce(prepared: Prepared) -> None:
         f"into {prepared.folder}",
         err=True,
     )
+    minutes = plan.expected_s(wanted, prepared.chosen) / 60
+    typer.echo(f"This takes about {max(1, round(minutes))} min; Ctrl-C keeps what was measured.", err=True)
 
 
 def _sweep(prepared: Prepared) -> None:

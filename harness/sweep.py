@@ -13,6 +13,7 @@ from pathlib import Path
 from harness import ceiling, plan, process, reference, store, workloads
 from harness.ceiling import Ceiling
 from harness.facts import facts
+from harness.isolated import IsolatedError
 from harness.plan import Plan
 from harness.probe import Seen
 from harness.pulse import Usual
@@ -55,14 +56,14 @@ class Sweep:
             name: facts(workloads.find(self.wanted.source(name)), self.wanted.seed) for name in self.wanted.workloads
         }
         self._done = {(row.case, row.pass_number) for row in stored.rows}
+        self._without_truth: dict[str, str] = {}
         self._dead: dict[Case, Measurement] = {}
         for row in stored.rows:
             self._learn(row)
         started = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="pergrad-") as scratch:
-                quantities = sorted({strategy.quantity for strategy in self.chosen})
-                truths = write_truths(self.wanted, Path(scratch), quantities)
+                truths = self._write_truths(Path(scratch))
                 for job in plan.jobs(self.wanted, self.chosen, truths):
                     self._measure(job, started)
             info["state"] = "complete"
@@ -75,6 +76,30 @@ class Sweep:
                 info["wall_s"] = info.get("wall_s", 0.0) + time.monotonic() - started
                 store.write_info(self.folder, info)
                 store.write_benchmark_file(store.load(self.folder))
+
+    def _write_truths(self, folder: Path) -> dict[str, dict[int, str]]:
+        """Compute the truth about every batch once, into files that all workers read: workload -> size -> file.
+
+        A workload without a truth (its instances are coupled, its gradient is not finite, its framework fails) is
+        remembered with the reason.
+        """
+        quantities = sorted({strategy.quantity for strategy in self.chosen})
+        truths: dict[str, dict[int, str]] = {}
+        for name in self.wanted.workloads:
+            row_bytes = self._facts[name].gradient_bytes(self.wanted.dtype)
+            truths[name] = {}
+            for size in sorted(self.wanted.batch_sizes):
+                if quantities == ["gradients"] and plan.too_large(row_bytes, size):
+                    continue
+                path = folder / f"{name}-{size}.npz"
+                try:
+                    source, seed, dtype = self.wanted.source(name), self.wanted.seed, self.wanted.dtype
+                    reference.write(path, source, size, seed, dtype, quantities)
+                except (reference.Coupled, reference.NotFinite, IsolatedError) as error:
+                    self._without_truth[name] = str(error)
+                    break
+                truths[name][size] = str(path)
+        return truths
 
     def _measure(self, job: Job, started: float) -> None:
         """Measure one job, without the cases that are done, hopeless, or beyond the budget."""
@@ -95,6 +120,9 @@ class Sweep:
         sizes = [size for size in task.batch_sizes if (_case(task, size), task.pass_number) not in self._done]
         if reason := absent(task, self.seen[task.framework]):
             self._refuse(task, sizes, Status.UNAVAILABLE, reason)
+            return task.only([])
+        if reason := self._without_truth.get(task.workload, ""):
+            self._refuse(task, sizes, Status.UNSUPPORTED, reason)
             return task.only([])
         known = self._facts[task.workload]
         if task.framework not in known.frameworks:
@@ -135,17 +163,6 @@ class Sweep:
         """A case that takes too long is not tried again in later passes, nor is a larger one."""
         if row.status is Status.TIMEOUT or (row.status is Status.SKIPPED and "limit" in row.reason):
             self._dead.setdefault(replace(row.case, batch_size=0), row)
-
-
-def write_truths(wanted: Plan, folder: Path, quantities: Sequence[str]) -> dict[str, dict[int, str]]:
-    """Compute the truth about every batch once, into files that all workers read: workload -> size -> path."""
-    truths: dict[str, dict[int, str]] = {}
-    for name in wanted.workloads:
-        for size in wanted.batch_sizes:
-            path = folder / f"{name}-{size}.npz"
-            reference.write(path, wanted.source(name), size, wanted.seed, wanted.dtype, quantities)
-            truths.setdefault(name, {})[size] = str(path)
-    return truths
 
 
 def absent(task: Task, seen: Seen) -> str:

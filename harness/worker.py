@@ -44,6 +44,10 @@ OUT_OF_MEMORY = re.compile(
 """How frameworks say that memory ran out: XLA, TensorFlow, CUDA, PyTorch's CPU allocator."""
 
 
+DATA_DEPENDENT = re.compile(r"data-dependent control flow|TracerBoolConversion|ConcretizationTypeError")
+"""How PyTorch and JAX say that what a loss does depends on the values of an instance."""
+
+
 class Worker:
     """A pytest plugin that carries the job: it parametrises `harness.stopwatch` and measures every case."""
 
@@ -121,6 +125,8 @@ def classify(error: BaseException) -> tuple[Status, str]:
     named = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, strategies.Unsupported):
         return Status.UNSUPPORTED, text or "no reason given"
+    if DATA_DEPENDENT.search(named):
+        return Status.UNSUPPORTED, f"data-dependent control flow: {text}"
     if isinstance(error, ModuleNotFoundError):
         return Status.UNAVAILABLE, text
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{named} {error}"[:5000]):

@@ -15,6 +15,7 @@ from harness.cli import app
 from tests.conftest import PLANTED
 
 HONEST = ["--plugin", str(PLANTED / "honest.py"), "--strategy", "numpy/honest"]
+POLICY = ["--workload", "policy"]
 
 
 def pergrad(*arguments: str) -> Result:
@@ -78,7 +79,7 @@ def test_a_run_measures_stores_and_reports(tmp_path: Path) -> None:
     results, reports = tmp_path / "results", tmp_path / "reports"
 
     result = pergrad(
-        *("run", *HONEST, "--batch-size", "1,3", "--passes", "2", "--name", "try", "--target", "0.01"),
+        *("run", *HONEST, *POLICY, "--batch-size", "1,3", "--passes", "2", "--name", "try", "--target", "0.01"),
         *("--results", str(results), "--reports", str(reports)),
     )
 
@@ -101,7 +102,7 @@ def test_a_run_measures_stores_and_reports(tmp_path: Path) -> None:
 
 def test_a_strategy_that_disagrees_is_named_and_makes_the_exit_status_1(tmp_path: Path) -> None:
     result = pergrad(
-        *("run", "--plugin", str(PLANTED / "times_two.py"), "--strategy", "numpy/times-two"),
+        *("run", "--plugin", str(PLANTED / "times_two.py"), "--strategy", "numpy/times-two", *POLICY),
         *("--batch-size", "2", "--passes", "1", "--target", "0.01"),
         *("--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")),
     )
@@ -113,7 +114,7 @@ def test_a_strategy_that_disagrees_is_named_and_makes_the_exit_status_1(tmp_path
 
 def test_a_device_that_is_absent_is_one_line_and_a_status(tmp_path: Path) -> None:
     result = pergrad(
-        *("run", *HONEST, "--device", "gpu", "--batch-size", "1", "--passes", "1", "--name", "no-gpu"),
+        *("run", *HONEST, *POLICY, "--device", "gpu", "--batch-size", "1", "--passes", "1", "--name", "no-gpu"),
         *("--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")),
     )
 
@@ -126,8 +127,69 @@ def test_a_device_that_is_absent_is_one_line_and_a_status(tmp_path: Path) -> Non
 
 
 def test_the_console_script_answers_without_loading_a_framework() -> None:
-    script = "import sys; from harness.cli import app; import typer.testing as t; r = t.CliRunner().invoke(app, ['list', 'strategies']); assert not r.exit_code; print([m for m in ('tensorflow', 'jax', 'torch', 'pandas', 'matplotlib') if m in sys.modules])"
+    script = (
+        "import sys, typer.testing; from harness.cli import app; "
+        "assert not typer.testing.CliRunner().invoke(app, ['list', 'strategies']).exit_code; "
+        "print([m for m in ('tensorflow', 'jax', 'torch', 'pandas', 'matplotlib') if m in sys.modules])"
+    )
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_a_workload_in_a_file_is_measured_under_its_name(tmp_path: Path) -> None:
+    example = Path(__file__).parent.parent / "examples" / "through_ops.py"
+
+    result = pergrad(
+        *("run", *HONEST, "--workload", str(example), "--batch-size", "2", "--passes", "1", "--name", "own"),
+        *("--target", "0.01", "--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")),
+    )
+
+    assert result.exit_code == 0, result.output
+    (row,) = store.load(tmp_path / "results" / "own").rows
+    assert (row.workload, row.status) == ("through-ops", "ok")
+
+
+def test_a_workload_that_couples_its_instances_is_named_as_such(tmp_path: Path) -> None:
+    coupled = Path(__file__).parent / "planted_workloads" / "coupled.py"
+
+    result = pergrad(
+        *("run", *HONEST, "--workload", str(coupled), "--batch-size", "1,4", "--passes", "1", "--name", "coupled"),
+        *("--target", "0.01", "--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")),
+    )
+
+    assert result.exit_code == 0, result.output
+    rows = store.load(tmp_path / "results" / "coupled").rows
+    assert {row.status for row in rows} == {"unsupported"}
+    assert all("couples its instances" in row.reason for row in rows)
+
+
+def test_a_batch_of_too_many_bytes_is_skipped_with_the_numbers(tmp_path: Path) -> None:
+    result = pergrad(
+        *("run", *HONEST, "--workload", "mlp", "--batch-size", "1,4000", "--passes", "1", "--name", "large"),
+        *("--target", "0.01", "--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")),
+    )
+
+    assert result.exit_code == 0, result.output
+    large = next(row for row in store.load(tmp_path / "results" / "large").rows if row.batch_size > 1)
+    assert large.status == "skipped"
+    assert "GiB" in large.reason
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--limit", "soon", "as in 90s, 5min or 1h"),
+        ("--budget", "0s", "as in 90s, 5min or 1h"),
+        ("--cpus", "99", "available here are"),
+        ("--allocator", "jemalloc", "default, reuse, all"),
+        ("--dtype", "float8", "float32, float64, bfloat16"),
+        ("--workload", "polcy", "did you mean 'policy'"),
+    ],
+)
+def test_a_bad_option_is_refused_with_what_is_allowed(option: str, value: str, said: str) -> None:
+    result = pergrad("run", option, value)
+
+    assert result.exit_code == 2
+    assert said in result.output

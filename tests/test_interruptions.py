@@ -22,7 +22,20 @@ from harness.lock import Busy, only_run
 from harness.store import Run
 from tests.conftest import PLANTED
 
-START = ["--strategy", "numpy/honest", "--batch-size", "1,2,3", "--passes", "3", "--name", "try", "--target", "0.005"]
+START = [
+    "--strategy",
+    "numpy/honest",
+    "--workload",
+    "policy",
+    "--batch-size",
+    "1,2,3",
+    "--passes",
+    "3",
+    "--name",
+    "try",
+    "--target",
+    "0.005",
+]
 EXPECTED = {(size, number) for size in (1, 2, 3) for number in (1, 2, 3)}
 ROOT = Path(__file__).parent.parent
 
@@ -114,7 +127,18 @@ def test_ctrl_c_leaves_a_report_and_a_run_that_can_be_resumed(tmp_path: Path) ->
 
 def test_resume_measures_failed_cases_again_only_when_told(tmp_path: Path) -> None:
     pergrad(
-        tmp_path, "--strategy", "numpy/raises", "--batch-size", "1", "--passes", "1", "--name", "try", plugin="raises"
+        tmp_path,
+        "--strategy",
+        "numpy/raises",
+        "--workload",
+        "policy",
+        "--batch-size",
+        "1",
+        "--passes",
+        "1",
+        "--name",
+        "try",
+        plugin="raises",
     )
     first = run_of(tmp_path).rows
 

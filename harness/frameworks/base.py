@@ -40,6 +40,8 @@ class Adapter(ABC):
     name: str
     array_types: tuple[type, ...]
     """What a strategy may return as an array."""
+    ops: Any
+    """The framework's operations, a module of `harness.ops`."""
     reorders = False
     """Whether arrays with a layout are held in PyTorch's order instead of the canonical one."""
 
