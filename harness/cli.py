@@ -1,18 +1,17 @@
-"""The command `pergrad`: run, report, list. Only what a command needs is imported, and never a framework."""
+"""The command `pergrad`. Only what a command needs is imported, and never a framework."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from harness.plan import Plan
+from harness import listing, options
+from harness.listing import Json, Plugins, discovered
+from harness.options import refuse
 
 app = typer.Typer(
     help="Measure every known way to compute per-instance gradients, check that they agree, and say which to use.",
@@ -21,20 +20,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-lists = typer.Typer(help="List what can be measured, without loading any framework.", no_args_is_help=True)
-app.add_typer(lists, name="list")
-
-DEFAULT_WORKLOADS = ("policy", "cnn", "mlp")
-"""The smallest results first: a process that has freed large ones gets memory in another way afterwards."""
+app.add_typer(listing.app, name="list")
 
 DTYPES = ("float32", "float64", "bfloat16")
 
 ALLOCATORS = {"default": ("default",), "reuse": ("reuse",), "all": ("default", "reuse")}
 
-Plugins = Annotated[
-    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A strategy file outside strategies/; repeatable.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")]
 Results = Annotated[Path, typer.Option("--results", metavar="FOLDER", help="Where runs are stored.")]
 Reports = Annotated[Path, typer.Option("--reports", metavar="FOLDER", help="Where reports are written.")]
 
@@ -46,13 +37,18 @@ def run(
     quick: Annotated[
         bool, typer.Option("--quick", help="A first impression: 1 pass, batch sizes 1, 16, 256.", rich_help_panel=WHAT)
     ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every strategy, not the leading ones only.", rich_help_panel=WHAT)
+    ] = False,
     batch_size: Annotated[
         str | None,
         typer.Option(metavar="1,8,64", help="Batch sizes.  [default: 1,4,16,64,256]", rich_help_panel=WHAT),
     ] = None,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="This strategy only; repeatable.  [default: all]", rich_help_panel=WHAT),
+        typer.Option(
+            metavar="NAME", help="This strategy only; repeatable.  [default: the leading ones]", rich_help_panel=WHAT
+        ),
     ] = None,
     workload: Annotated[
         list[str] | None,
@@ -138,19 +134,17 @@ def run(
     from harness.store import StoreError
     from harness.strategies import PluginError
 
-    if device not in (None, "cpu", "gpu", "all"):
-        _refuse(f"--device {device} is not one of cpu, gpu, all")
-    if dtype not in DTYPES:
-        _refuse(f"--dtype {dtype} is not one of {', '.join(DTYPES)}")
-    if allocator not in ALLOCATORS:
-        _refuse(f"--allocator {allocator} is not one of {', '.join(ALLOCATORS)}")
+    if device is not None:
+        options.one_of("--device", device, ("cpu", "gpu", "all"))
+    options.one_of("--dtype", dtype, DTYPES)
+    options.one_of("--allocator", allocator, tuple(ALLOCATORS))
     try:
         if resume is not None:
-            prepared = runner.resume(_run_folder(resume, results), plugin or (), retry, across_machines)
+            prepared = runner.resume(options.run_folder(resume, results), plugin or (), retry, across_machines)
         else:
             catalogue = strategies.discover(plugin or ())
-            names = [catalogue.find(given).name for given in strategy] if strategy else catalogue.measurable()
-            found = _workloads(workload or DEFAULT_WORKLOADS)
+            names = [catalogue.find(given).name for given in strategy] if strategy else catalogue.measurable(full)
+            found = options.workloads(workload or options.DEFAULT_WORKLOADS)
             wanted = Plan(
                 workloads=tuple(found),
                 strategies=tuple(names),
@@ -161,21 +155,21 @@ def run(
             )
             wanted = wanted.quick() if quick else wanted
             given: dict[str, Any] = {
-                "batch_sizes": None if batch_size is None else _numbers("--batch-size", batch_size, 1),
-                "cpus": cpus and _numbers("--cpus", cpus, 0),
+                "batch_sizes": None if batch_size is None else options.numbers("--batch-size", batch_size, 1),
+                "cpus": cpus and options.numbers("--cpus", cpus, 0),
                 "passes": passes,
-                "limit_s": limit and _seconds("--limit", limit),
-                "target_s": target and _seconds("--target", target),
-                "budget_s": budget and _seconds("--budget", budget),
+                "limit_s": limit and options.seconds("--limit", limit),
+                "target_s": target and options.seconds("--target", target),
+                "budget_s": budget and options.seconds("--budget", budget),
                 "threads": threads,
             }
             wanted = replace(wanted, **{key: value for key, value in given.items() if value is not None})
-            wanted = _bound(wanted)
+            wanted = options.bound(wanted)
             folder = results / (name or datetime.now().strftime("%Y-%m-%d-%H%M%S"))
             prepared = runner.start(wanted, catalogue, device, folder)
         status = runner.measure(prepared, reports)
     except (PluginError, StoreError, Busy) as error:
-        _refuse(str(error))
+        refuse(str(error))
     raise typer.Exit(status)
 
 
@@ -195,134 +189,76 @@ def report(
 
     found = store.runs(results)
     if not run and not found:
-        _refuse(f"there is no run in {results}; measure one with `pergrad run --quick`")
-    folders = [_run_folder(given, results) for given in run] if run else [found[-1]]
+        refuse(f"there is no run in {results}; measure one with `pergrad run --quick`")
+    folders = [options.run_folder(given, results) for given in run] if run else [found[-1]]
     try:
         runner.write_report(folders, reports / "+".join(folder.name for folder in folders))
     except store.StoreError as error:
-        _refuse(str(error))
+        refuse(str(error))
 
 
-@lists.command("strategies")
-def list_strategies(as_json: Json = False, plugin: Plugins = None) -> None:
-    """Every strategy that can be measured."""
-    from harness import strategies
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="STRATEGY", help="Such as jax/vmap.")],
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Print a strategy: what it does, where the idea comes from, and its code, to be copied.
+
+    Example: `pergrad show jax/vmap`.
+    """
+    from harness.strategies import PluginError
 
     try:
-        catalogue = strategies.discover(plugin or ())
-    except strategies.PluginError as error:
-        _refuse(str(error))
-    _print_list(
-        [
-            {"name": s.name, "framework": s.framework, "quantity": s.quantity, "summary": s.summary, "source": s.source}
-            for s in catalogue.strategies
-        ]
-        + [
-            {"name": u.name, "framework": u.name.partition("/")[0], "summary": f"unavailable: {u.reason}"}
-            for u in catalogue.unavailable
-        ],
-        as_json,
-    )
-
-
-@lists.command("workloads")
-def list_workloads(as_json: Json = False) -> None:
-    """Every workload: a model, its loss, its parameters and its batches."""
-    from harness import workloads
-    from harness.facts import facts
-
-    entries: list[dict[str, Any]] = []
-    for workload in workloads.builtin():
-        known = facts(workload)
-        entries.append(
-            {
-                "name": workload.name,
-                "framework": ", ".join(known.frameworks),
-                "summary": workload.summary,
-                "parameters": known.parameter_count,
-                "gradient_bytes_per_instance": known.gradient_bytes(),
-                "flops_per_instance": known.flops,
-            }
-        )
+        found = discovered(plugin).find(name)
+    except PluginError as error:
+        refuse(str(error))
     if as_json:
-        _print_list(entries, as_json)
+        known = {"name": found.name, "framework": found.framework, "quantity": found.quantity, "source": found.source}
+        typer.echo(json.dumps(known | {"docstring": found.docstring, "code": found.code}, indent=2))
         return
-    for entry in entries:
-        typer.echo(f"{entry['name']}\n  {entry['summary']}")
-        typer.echo(
-            f"  per instance: {entry['gradient_bytes_per_instance'] / 1e3:,.1f} kB of gradients, "
-            f"{(entry['flops_per_instance'] or 0) / 1e6:,.3g} Mflop; runs in {entry['framework']}"
-        )
+    typer.echo(f"{found.name}: {found.docstring}\n\nSource: {found.source}\n\n{found.code}")
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="The run that came first: its name or folder.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The run that is judged.")],
+    across_machines: Annotated[bool, typer.Option("--across-machines", help="Even if the machines differ.")] = False,
+    fail_on_slower: Annotated[
+        str | None, typer.Option(metavar="10%", help="Exit status 1 if a case became slower by more than this.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    results: Results = Path("results"),
+    reports: Reports = Path("reports"),
+) -> None:
+    """Compare two runs case by case: FASTER, SLOWER, SAME or AMBIGUOUS, beyond the noise of both.
+
+    Example: `pergrad compare before after --fail-on-slower 10%`.
+    """
+    from harness.compare import DifferentMachines
+    from harness.compare import compare as compare_runs
+    from harness.report import comparison
+    from harness.store import StoreError
+
+    threshold = None if fail_on_slower is None else options.percent("--fail-on-slower", fail_on_slower)
+    one, two = options.run_folder(a, results), options.run_folder(b, results)
+    try:
+        found = compare_runs(one, two, across_machines=across_machines)
+    except (DifferentMachines, StoreError) as error:
+        refuse(str(error))
+    if as_json:
+        typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+    else:
+        typer.echo(comparison.text(found))
+        typer.echo(f"Page: {comparison.write(found, reports / f'{one.name}-against-{two.name}')}")
+    if threshold is not None and (found.slower_than(threshold) or found.broken()):
+        raise typer.Exit(1)
 
 
 def main() -> None:
     """The console script."""
     app()
-
-
-def _numbers(option: str, text: str, least: int) -> tuple[int, ...]:
-    """Whole numbers separated by commas, each once, ascending."""
-    parts = [part.strip() for part in text.split(",")]
-    for part in parts:
-        if not part.isdecimal() or int(part) < least:
-            _refuse(f"{option} {text}: {part or 'nothing'!r} is not a whole number from {least} up, as in 1,8,64")
-    return tuple(sorted({int(part) for part in parts}))
-
-
-def _seconds(option: str, text: str) -> float:
-    """A time such as 90, 90s, 1.5min or 2h, in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(s|min|h)?", text.strip())
-    seconds = float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2] or "s"] if match else 0.0
-    if not seconds:
-        _refuse(f"{option} {text} is not a time above zero, as in 90s, 5min or 1h")
-    return seconds
-
-
-def _workloads(given: Sequence[str]) -> dict[str, str]:
-    """Name -> where it is found, of the workloads asked for; `all` means those that come with pergrad."""
-    from harness import workloads
-
-    found = [workloads.find(name) for name in given if name != "all"]
-    if "all" in given:
-        found = [*workloads.builtin(), *found]
-    return {workload.name: workload.source for workload in found}
-
-
-def _bound(wanted: Plan) -> Plan:
-    """The plan with its cores checked; `--threads N` alone binds to N cores, the only way to limit XLA's threads."""
-    import os
-    from dataclasses import replace
-
-    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if wanted.cpus and not set(wanted.cpus) <= set(available):
-        _refuse(f"--cpus {','.join(map(str, wanted.cpus))}: available here are {','.join(map(str, available))}")
-    if wanted.threads and not wanted.cpus and wanted.threads < len(available):
-        return replace(wanted, cpus=tuple(available[: wanted.threads]))
-    return wanted
-
-
-def _run_folder(given: str, results: Path) -> Path:
-    from harness import store
-    from harness.strategies import suggestion
-
-    for candidate in (Path(given), results / given):
-        if (candidate / store.RUN_FILE).exists():
-            return candidate
-    _refuse(f"there is no run {given!r} in {results}; {suggestion(given, [path.name for path in store.runs(results)])}")
-
-
-def _print_list(entries: Sequence[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
-        return
-    width = max((len(entry["name"]) for entry in entries), default=0)
-    for entry in entries:
-        typer.echo(f"{entry['name']:<{width}}  {entry['summary']}")
-
-
-def _refuse(message: str) -> NoReturn:
-    typer.echo(f"pergrad: {message}", err=True)
-    raise typer.Exit(2)
 
 
 if __name__ == "__main__":

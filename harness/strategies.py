@@ -59,6 +59,7 @@ class Strategy:
         devices: kinds of device it runs on.
         reuses_output: whether a call may overwrite what earlier calls returned.
         environment: variables that its worker needs before the framework is imported.
+        full_only: whether it is left out of the default plan and measured with `--full` or by name.
         path: the file it was defined in.
         plugin: how a worker finds it again: that file, or an entry point as `module:attribute`.
     """
@@ -74,6 +75,7 @@ class Strategy:
     plugin: str = ""
     reuses_output: bool = False
     environment: tuple[tuple[str, str], ...] = ()
+    full_only: bool = False
 
     @property
     def docstring(self) -> str:
@@ -111,9 +113,9 @@ class Catalogue:
         """All names, importable or not."""
         return sorted([s.name for s in self.strategies] + [u.name for u in self.unavailable])
 
-    def measurable(self) -> list[str]:
-        """The names of the strategies that were imported."""
-        return [s.name for s in self.strategies]
+    def measurable(self, full: bool) -> list[str]:
+        """The names of the strategies of the default plan, or of all that were imported."""
+        return [s.name for s in self.strategies if full or not s.full_only]
 
     def find(self, name: str) -> Strategy:
         """The strategy of that name.
@@ -139,6 +141,7 @@ def strategy(
     devices: Sequence[str] = DEVICES,
     reuses_output: bool = False,
     environment: Mapping[str, str] | None = None,
+    full_only: bool = False,
 ) -> Callable[[Build], Strategy]:
     """Declare a function to be a strategy.
 
@@ -176,6 +179,7 @@ def strategy(
             path=Path(inspect.getfile(build)),
             reuses_output=reuses_output,
             environment=tuple((environment or {}).items()),
+            full_only=full_only,
         )
 
     return declare

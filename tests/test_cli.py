@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from harness import store
 from harness.cli import app
+from harness.records import Measurement, Status
 from tests.conftest import PLANTED
 
 HONEST = ["--plugin", str(PLANTED / "honest.py"), "--strategy", "numpy/honest"]
@@ -193,3 +194,51 @@ def test_a_bad_option_is_refused_with_what_is_allowed(option: str, value: str, s
 
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_show_prints_a_strategy_to_be_copied() -> None:
+    output = pergrad("show", "jax/vmap").output
+
+    assert "jit(vmap(grad))" in output
+    assert "jax.jit(jax.vmap(jax.grad(problem.loss)" in output
+
+
+def test_show_suggests_the_nearest_name() -> None:
+    result = pergrad("show", "jax/vmop")
+
+    assert result.exit_code == 2
+    assert "did you mean 'jax/vmap'" in result.output
+
+
+def test_compare_judges_two_runs_and_can_fail_on_slower(tmp_path: Path) -> None:
+    results, reports = tmp_path / "results", tmp_path / "reports"
+    for name, seconds in (("before", 0.010), ("after", 0.015)):
+        store.create(results / name, {"machine": {"processor": "P"}, "baseline": "numpy/honest"})
+        for number in (1, 2, 3):
+            samples = tuple(int(1e9 * seconds * (1 + 0.001 * i)) for i in range(40))
+            store.append(results / name, made_row("numpy/honest", number, samples))
+    folders = ("--results", str(results), "--reports", str(reports))
+
+    same = pergrad("compare", "before", "before", "--fail-on-slower", "10%", *folders)
+    slower = pergrad("compare", "before", "after", "--fail-on-slower", "10%", *folders)
+
+    assert same.exit_code == 0, same.output
+    assert slower.exit_code == 1
+    assert "SLOWER" in slower.output
+    assert json.loads(pergrad("compare", "before", "after", "--json", *folders).stdout)["counts"] == {"SLOWER": 1}
+
+
+def made_row(strategy: str, number: int, samples: tuple[int, ...]) -> Measurement:
+    return Measurement(
+        workload="policy",
+        strategy=strategy,
+        framework="numpy",
+        quantity="gradients",
+        device="cpu",
+        dtype="float32",
+        batch_size=1,
+        pass_number=number,
+        status=Status.OK,
+        samples_ns=samples,
+        median_s=sorted(samples)[len(samples) // 2] * 1e-9,
+    )
