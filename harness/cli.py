@@ -67,7 +67,7 @@ def run(
     ] = "float32",
     plugin: Plugins = None,
     passes: Annotated[
-        int | None, typer.Option(min=1, help="How often to measure everything.  [default: 3]", rich_help_panel=HOW)
+        int | None, typer.Option(min=1, help="How often to measure everything.  [default: 2]", rich_help_panel=HOW)
     ] = None,
     limit: Annotated[
         str | None,
@@ -77,7 +77,7 @@ def run(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Timed calls to aim for per case.  [default: 1.6s]", rich_help_panel=HOW),
+        typer.Option(metavar="TIME", help="Timed calls to aim for per case.  [default: 0.8s]", rich_help_panel=HOW),
     ] = None,
     budget: Annotated[
         str | None,

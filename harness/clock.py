@@ -19,7 +19,11 @@ FEWEST_ROUNDS = 5
 
 FEWEST_WARMUP = 3
 
-FEWEST_CALLS = FEWEST_WARMUP + FEWEST_ROUNDS
+CHECK_CALLS = 9
+"""Calls that the checks of a slow strategy make."""
+
+FEWEST_CALLS = FEWEST_WARMUP + FEWEST_ROUNDS + CHECK_CALLS
+"""Calls that a case cannot do without."""
 
 WARMUP_SHARE = 0.25
 """Warm-up takes at most this share of the time that the timed calls aim for, but at least `FEWEST_WARMUP` calls."""

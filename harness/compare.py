@@ -197,7 +197,9 @@ def _failed(status: str) -> bool:
 
 def _machine_differences(one: Run, two: Run) -> list[str]:
     here, there = _entries(one, "machine"), _entries(two, "machine")
-    return [f"{name} {here.get(name)} and {there.get(name)}" for name in SAME_MACHINE if not _alike(name, here, there)]
+    return [
+        f"{name} {_said(here, name)} and {_said(there, name)}" for name in SAME_MACHINE if not _alike(name, here, there)
+    ]
 
 
 def _alike(name: str, here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
@@ -214,11 +216,15 @@ def _other_differences(one: Run, two: Run) -> list[str]:
         here, there = _entries(one, key), _entries(two, key)
         for name in names or sorted({*map(str, here), *map(str, there)}):
             if here.get(name) != there.get(name):
-                found.append(f"{name} {here.get(name)} and {there.get(name)}")
+                found.append(f"{name} {_said(here, name)} and {_said(there, name)}")
     return found
 
 
 _SETTINGS = ("threads", "cpus", "passes", "limit_s", "target_s")
+
+
+def _said(values: Mapping[str, Any], name: str) -> str:
+    return "(none)" if values.get(name) is None else str(values[name])
 
 
 def _entries(run: Run, key: str) -> Mapping[str, Any]:

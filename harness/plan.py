@@ -43,10 +43,10 @@ class Plan:
     devices: tuple[str, ...]
     workload_files: Mapping[str, str] = field(default_factory=dict)
     batch_sizes: tuple[int, ...] = (1, 4, 16, 64, 256)
-    passes: int = 3
+    passes: int = 2
     dtype: str = "float32"
     limit_s: float = 60.0
-    target_s: float = 1.6
+    target_s: float = 0.8
     most_rounds: int = 2000
     threads: int | None = None
     cpus: tuple[int, ...] | None = None
@@ -61,7 +61,7 @@ class Plan:
 
     def quick(self) -> Plan:
         """A first impression: one pass over three batch sizes, with less patience."""
-        return replace(self, batch_sizes=(1, 16, 256), passes=1, limit_s=15.0, target_s=0.5, control=False)
+        return replace(self, batch_sizes=(1, 16, 256), passes=1, limit_s=20.0, target_s=0.3, control=False)
 
 
 def jobs(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Job]:

@@ -38,6 +38,14 @@ FEW_ROWS = 16
 NEIGHBOURS = 4
 """At how many points near the parameters plain arithmetic is watched making its errors."""
 
+NUDGES = 3
+"""How often parameters and inputs are moved by `NUDGE` units in the last place, to find rows that sit on a kink."""
+
+NUDGE = 4
+
+KINK_SHARE = 1 / 8
+"""What of a kink's size counts as yardstick: agreement allows sixteen times the yardstick, a kink is known better."""
+
 NEARNESS = 2.0**-8
 """How far those points are, relative to each parameter: far enough for every rounding to fall out anew."""
 
@@ -82,11 +90,15 @@ class Truth:
     def of(self, quantity: str, dtype: str) -> Truth:
         """The truth about another quantity, as if its result were rows: norms (B,), or one row that is a sum.
 
-        To the yardstick of a sum is added what rounding its terms to `dtype` does where they cancel.
+        To the yardstick of a sum is added what rounding its terms to `dtype` does where they cancel, and to that of
+        a norm what adding up the squares of n values does: about sqrt(n) roundings, in float32 at least.
         """
         if quantity == "norms":
-            yardstick = {"norms": self.norms_yardstick}
-            return replace(self, rows={"norms": norms_of(self.rows)}, yardstick=yardstick, weighted={})
+            norms = norms_of(self.rows)
+            values = sum(rows[0].size for rows in self.rows.values()) if len(norms) else 0
+            roundings = values**0.5 * min(EPSILON[dtype], EPSILON["float32"])
+            yardstick = {"norms": self.norms_yardstick + roundings / 16 * norms}
+            return replace(self, rows={"norms": norms}, yardstick=yardstick, weighted={})
         if quantity == "gradients":
             return self
         largest = {name: np.abs(value).max(initial=0) for name, value in self.rows.items()}
@@ -227,20 +239,31 @@ def compute(
         )
         for number, near in enumerate(_neighbours(floats, plain, rng))
     ]
+    nudge = NUDGE * EPSILON[dtype]
+    nudged = [
+        Engine(workload, {**_nudged(floats, nudge, rng), **state}, _nudged(batch, nudge, rng), "float64")
+        for _ in range(NUDGES)
+    ]
+    nudged_rows = [engine.rows(instances) for engine in nudged]
     near_rows = [(e.rows(instances), p.rows(instances)) for e, p in pairs]
     near_norms = [({"norms": norms_of(e)}, {"norms": norms_of(p)}) for e, p in near_rows]
 
     def summed(factors: np.ndarray[Any, Any]) -> tuple[Arrays, Arrays]:
         """The sum of factors x gradients over the batch, and its yardstick: luck averages out over a batch."""
         true = exact.weighted(factors)
-        return true, _largest_error([(true, pairs[0][1].weighted(factors))], scale, 0)
+        rounding = _largest_error([(true, pairs[0][1].weighted(factors))], scale, keep=0)
+        kinks = _largest_error([(true, engine.weighted(factors)) for engine in nudged], KINK_SHARE, keep=0)
+        return true, _larger(rounding, kinks)
 
     weighted, weighted_yardstick = summed(weights) if thorough or "weighted_sum" in quantities else ({}, {})
     clipped, clipped_yardstick = summed(_clipping(exact, rows, size)) if "clipped_sum" in quantities else ({}, {})
     return Truth(
         instances=instances,
         rows=rows,
-        yardstick=_largest_error(near_rows, scale, keep=1),
+        yardstick=_larger(
+            _largest_error(near_rows, scale, keep=1),
+            _largest_error([(rows, n) for n in nudged_rows], KINK_SHARE, keep=1),
+        ),
         norms_yardstick=_largest_error(near_norms, scale, keep=1)["norms"],
         weights=weights,
         weighted=weighted,
@@ -346,3 +369,21 @@ def _largest_error(pairs: Sequence[tuple[Arrays, Arrays]], scale: float, keep: i
         axes = (0, *range(1 + keep, errors.ndim))
         result[name] = errors.max(axis=axes) if errors.size else np.zeros(value.shape[:keep])
     return result
+
+
+def _larger(one: Arrays, other: Arrays) -> Arrays:
+    return {name: np.maximum(value, other[name]) for name, value in one.items()}
+
+
+def _nudged(arrays: Arrays, relative: float, rng: np.random.Generator) -> Arrays:
+    """The arrays moved by so much as rounding errors move what is computed from them; integers stay.
+
+    Where that changes the true gradient by more than a rounding error, a row sits on a kink: the sign of a ReLU's
+    input, or which of two entries is the maximum, is decided by rounding, and either gradient is a right one.
+    """
+    floats, integers = split(arrays)
+    moved = {
+        name: value * (1 + relative * rng.choice([-1.0, 1.0], value.shape))
+        for name, value in cast(floats, "float64").items()
+    }
+    return {**moved, **integers}

@@ -7,7 +7,7 @@ differentiated by the parameters: how their rows follow from inputs and cotangen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,7 +34,7 @@ class Use(NamedTuple):
     name: str
     x: Array
     output: int
-    layer: Callable[[Array, Array], Array] | None = None
+    layer: Any = None
     dy: Array = None
 
 

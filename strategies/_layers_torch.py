@@ -1,23 +1,43 @@
-"""Layer rules in PyTorch: how the rows of a layer's parameters follow from its inputs and its output's cotangent.
+"""Layers in PyTorch: what each one was given, and the cotangent of what it returned.
 
 The loss is run with `Layers` in place of the framework's operations. Every layer puts a hook on its output; in the
-backward pass the hook sees the output's cotangent and writes the layer's rows at once, into buffers that are
-reused. The parameters themselves need no gradient, so autograd computes cotangents and nothing else.
+backward pass the hook sees the output's cotangent and reports the layer at work. The parameters themselves need no
+gradient, so autograd computes cotangents and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from harness import Batch, Gradients, Problem, Unsupported
+from harness import Batch, Problem, Unsupported
 
 Tensor = Any
-Rule = Callable[[Tensor], None]
-"""Writes rows, given the cotangent of a layer's output."""
+
+
+class Use(NamedTuple):
+    """One layer at work with one of its parameters.
+
+    Attributes:
+        kind: `product`, `transposed` product, `convolution`, `lookup`, `scale` or `offset`.
+        name: the parameter.
+        x: what it is applied to; None for an offset.
+        dy: the cotangent of the output.
+        stride: of a convolution.
+        padding: of a convolution.
+        memory: for what the kernel sees of x, see `windows`.
+    """
+
+    kind: str
+    name: str
+    x: Tensor
+    dy: Tensor
+    stride: int = 1
+    padding: int = 0
+    memory: Tensor = None
 
 
 class Handle:
@@ -38,144 +58,118 @@ class Handle:
 
 
 class Layers:
-    """The framework's operations, with a hook behind every layer.
-
-    Attributes:
-        rows: parameter -> its rows, (B, *shape), the same memory in every call.
-    """
+    """The framework's operations, with a hook behind every layer."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.parameters = problem, problem.parameters
-        self.rows = {name: p.new_zeros((problem.batch_size, *p.shape)) for name, p in problem.parameters.items()}
+        self.problem, self.ops, self.parameters = problem, problem.ops, problem.parameters
         self.handles = {name: Handle(self, name) for name in problem.parameters}
-        self.written: set[str] = set()
+        self.memory: dict[str, Tensor] = {}
+        self.report: Callable[[Use], None]
 
-    def gradients(self, batch: Batch) -> Gradients:
-        """The rows of every instance; overwritten by the next call."""
-        self.written.clear()
+    def run(self, batch: Batch, report: Callable[[Use], None]) -> None:
+        """Forwards and backwards through the sum of the losses; each use is reported as soon as it is known."""
+        self.report = report
         self.problem.losses(self.handles, batch, ops=self).sum().backward()
-        for name in self.rows.keys() - self.written:
-            self.rows[name].zero_()  # it does not take part in the loss
-        return self.rows
+
+    def uses(self, batch: Batch) -> list[Use]:
+        """Every layer at work in the losses of a batch, the last one first."""
+        found: list[Use] = []
+        self.run(batch, found.append)
+        return found
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.problem.ops, name)
+        return getattr(self.ops, name)
 
     def dense(self, x: Tensor, weight: Handle, bias: Handle) -> Tensor:
-        def rule(dy: Tensor) -> None:
-            self._add_product(weight.name, x, dy)
-            self._add(bias.name, positions_summed(dy, 1))
-
-        return self._hooked(rule, self.problem.ops.dense(x, self.parameters[weight.name], self.parameters[bias.name]))
+        y = self.ops.dense(x, self.parameters[weight.name], self.parameters[bias.name])
+        return self._used(y, ("product", weight.name, x), ("offset", bias.name, None))
 
     def conv2d(self, x: Tensor, kernel: Handle, bias: Handle, stride: int, padding: int) -> Tensor:
         value = self.parameters[kernel.name]
-
-        def rule(dy: Tensor) -> None:
-            windows = F.unfold(x, value.shape[2:], padding=padding, stride=stride)
-            self._add_product(kernel.name, dy.flatten(2).mT, windows.mT)
-            self._add(bias.name, dy.sum((2, 3)))
-
-        return self._hooked(rule, self.problem.ops.conv2d(x, value, self.parameters[bias.name], stride, padding))
+        x = x.contiguous(memory_format=torch.channels_last)  # pooling and `windows` are several times faster so
+        y = self.ops.conv2d(x, value, self.parameters[bias.name], stride, padding)
+        y = y.contiguous(memory_format=torch.channels_last)
+        if kernel.name not in self.memory:
+            self.memory[kernel.name] = y.new_empty((len(y), y[0, 0].numel(), value[0].numel()))
+        used = ("convolution", kernel.name, x, stride, padding, self.memory[kernel.name])
+        return self._used(y, used, ("channels", bias.name, None))
 
     def embedding(self, ids: Tensor, table: Handle) -> Tensor:
-        value = self.parameters[table.name]
-        entries, width = value.shape
-
-        def rule(dy: Tensor) -> None:
-            rows = self.rows[table.name]
-            if self._is_first(table.name):
-                rows.zero_()
-            starts = torch.arange(0, len(ids) * entries, entries, device=ids.device)
-            places = ids + starts.view(-1, *(1,) * (ids.ndim - 1))
-            rows.view(-1, width).index_add_(0, places.flatten(), dy.reshape(-1, width))
-
-        return self._hooked(rule, self.problem.ops.embedding(ids, value))
+        return self._used(self.ops.embedding(ids, self.parameters[table.name]), ("lookup", table.name, ids))
 
     def layer_norm(self, x: Tensor, scale: Handle, offset: Handle, epsilon: float) -> Tensor:
-        normed = self.problem.ops.layer_norm(x, None, None, epsilon)
-
-        def rule(dy: Tensor) -> None:
-            self._add(scale.name, positions_summed(dy * normed.detach(), 1))
-            self._add(offset.name, positions_summed(dy, 1))
-
-        return self._hooked(rule, torch.addcmul(self.parameters[offset.name], normed, self.parameters[scale.name]))
-
-    def lstm(self, x: Tensor, input_weight: Handle, hidden_weight: Handle, bias: Handle) -> Tensor:
-        """The weights are transposed: (4 width, inputs) and (4 width, width)."""
-        recurrent = self.parameters[hidden_weight.name]
-        projected = F.linear(x, self.parameters[input_weight.name], self.parameters[bias.name])
-        outputs: list[Tensor] = []
-
-        def rule(dy: Tensor) -> None:
-            hidden = torch.stack([torch.zeros_like(outputs[0]), *outputs[:-1]], 1).detach()
-            self._add_product(input_weight.name, dy, x)
-            self._add_product(hidden_weight.name, dy, hidden)
-            self._add(bias.name, dy.sum(1))
-
-        projected = self._hooked(rule, projected)
-        hidden = memory = x.new_zeros((len(x), recurrent.shape[1]))
-        for step in projected.unbind(1):
-            i, f, g, o = torch.addmm(step, hidden, recurrent.mT).chunk(4, -1)
-            memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
-            hidden = torch.sigmoid(o) * torch.tanh(memory)
-            outputs.append(hidden)
-        return torch.stack(outputs, 1)
+        normed = self.ops.layer_norm(x, None, None, epsilon)
+        y = torch.addcmul(self.parameters[offset.name], normed, self.parameters[scale.name])
+        return self._used(y, ("scale", scale.name, normed), ("offset", offset.name, None))
 
     def transpose(self, x: Any, axes: tuple[int, ...]) -> Any:
         if not isinstance(x, Handle):
-            return self.problem.ops.transpose(x, axes)
+            return self.ops.transpose(x, axes)
         return Handle(self, x.name, transposed=not x.transposed)
 
     def matmul(self, a: Any, b: Any) -> Tensor:
         if not isinstance(b, Handle):
-            return self.problem.ops.matmul(a, b)
+            return self.ops.matmul(a, b)
         value = self.parameters[b.name]
-
-        def rule(dy: Tensor) -> None:
-            self._add_product(b.name, *((dy, a) if b.transposed else (a, dy)))
-
-        return self._hooked(rule, a @ (value.mT if b.transposed else value))
+        y = torch.matmul(a, value.mT if b.transposed else value)
+        return self._used(y, ("transposed" if b.transposed else "product", b.name, a))
 
     def add(self, x: Tensor, table: Handle) -> Tensor:
         """A table added to every instance."""
         value = self.parameters[table.name]
         if x.shape[-value.ndim :] != value.shape or x.ndim <= value.ndim:
             raise Unsupported(f"there is no layer rule for adding {table.name} to {tuple(x.shape)}")
-        return self._hooked(lambda dy: self._add(table.name, positions_summed(dy, value.ndim)), x + value)
+        return self._used(x + value, ("offset", table.name, None))
 
-    def _hooked(self, rule: Rule, y: Tensor) -> Tensor:
-        """The output of a layer, whose cotangent goes to the rule."""
+    def lstm(self, x: Tensor, input_weight: Handle, hidden_weight: Handle, bias: Handle) -> Tensor:
+        """Step by step, because the fused LSTM does not tell cotangents; the weights are transposed."""
+        recurrent = self.parameters[hidden_weight.name]
+        projected = F.linear(x, self.parameters[input_weight.name], self.parameters[bias.name])
+        hidden = memory = x.new_zeros((len(x), recurrent.shape[1]))
+        before = x.new_zeros((len(x), x.shape[1], recurrent.shape[1]))
+        weights = ("transposed", input_weight.name, x), ("transposed", hidden_weight.name, before)
+        outputs = []
+        for time, step in enumerate(self._used(projected, *weights, ("offset", bias.name, None)).unbind(1)):
+            before[:, time] = hidden.detach()
+            i, f, g, o = torch.addmm(step, hidden, recurrent.mT).chunk(4, -1)
+            memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
+            hidden = torch.sigmoid(o) * torch.tanh(memory)
+            outputs.append(hidden)
+        return torch.stack(outputs, 1)
+
+    def _used(self, y: Tensor, *used: Any) -> Tensor:
+        """The output of a layer; once its cotangent is known, what was used is reported: (kind, name, x, ...)."""
         if not y.requires_grad:
             y.requires_grad_()
-        y.register_hook(rule)
+
+        def tell(dy: Tensor) -> None:
+            for kind, name, x, *convolution in used:
+                self.report(Use(kind, name, None if x is None else x.detach(), dy, *convolution))
+
+        y.register_hook(tell)
         return y
 
-    def _is_first(self, name: str) -> bool:
-        """Whether these rows have not been written in this call; from now on they have."""
-        first = name not in self.written
-        self.written.add(name)
-        return first
 
-    def _add(self, name: str, value: Tensor) -> None:
-        rows = self.rows[name]
-        if self._is_first(name):
-            rows.copy_(value)
-        else:
-            rows.add_(value)
-
-    def _add_product(self, name: str, x: Tensor, dy: Tensor) -> None:
-        """Each instance's outer products of (B, ..., n) and (B, ..., m), summed over its positions."""
-        x, rows, first = x.detach(), self.rows[name], self._is_first(name)
-        if x.ndim == 2 and first:
-            torch.mul(x[:, :, None], dy[:, None, :], out=rows)
-        elif x.ndim == 2:
-            rows.addcmul_(x[:, :, None], dy[:, None, :])
-        else:
-            rows = rows.view(len(x), x.shape[-1], dy.shape[-1])
-            rows.baddbmm_(x.flatten(1, -2).mT, dy.flatten(1, -2), beta=0 if first else 1)
+def value_of(use: Use, rank: int) -> Tensor:
+    """The rows of a scale or an offset whose shape has that rank."""
+    if use.kind == "channels":
+        return use.dy.flatten(2).sum(2)
+    dy = use.dy if use.x is None else use.dy * use.x
+    return dy.flatten(1, -rank - 1).sum(1) if dy.ndim > rank + 1 else dy
 
 
-def positions_summed(x: Tensor, rank: int) -> Tensor:
-    """Sum over all axes but the first and the last `rank`."""
-    return x.flatten(1, -rank - 1).sum(1) if x.ndim > rank + 1 else x
+def factors_of(use: Use, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Two factors (B, positions, n), (B, positions, m) whose products, summed over positions, are a weight's rows."""
+    if use.kind == "convolution":
+        return use.dy.flatten(2).mT, windows(use, shape[2])
+    x, dy = (value.unsqueeze(1) if value.ndim == 2 else value.flatten(1, -2) for value in (use.x, use.dy))
+    return (x, dy) if use.kind == "product" else (dy, x)
+
+
+def windows(use: Use, size: int) -> Tensor:
+    """What a kernel of that size sees at each output pixel: (B, pixels, size x size x channels), channels last."""
+    x = F.pad(use.x, (use.padding,) * 4) if use.padding else use.x
+    seen = x.unfold(2, size, use.stride).unfold(3, size, use.stride)  # (B, channels, height, width, size, size)
+    seen = seen.permute(0, 2, 3, 4, 5, 1)
+    use.memory.view(seen.shape).copy_(seen)
+    return use.memory

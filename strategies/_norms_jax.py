@@ -58,12 +58,7 @@ def _squares(use: Use, shape: tuple[int, ...]) -> Array:
     """The squared norm of every instance's row of one parameter that is used once, (B,)."""
     x, dy = use.x, use.dy
     if use.kind == "lookup":
-        count = x[0].size
-        if 2 * count**2 > shape[0] * shape[1]:
-            return _sum_of_squares(add_rows(use, None, shape))
-        ids, dy = x.reshape(len(x), -1), positions(dy)
-        same = ids[:, :, None] == ids[:, None, :]
-        return (jnp.einsum("btn,bsn->bts", dy, dy) * same).sum((1, 2))
+        return _squares_of_lookup(x.reshape(len(x), -1), positions(dy))
     if use.kind not in ("product", "transposed", "convolution"):
         return _sum_of_squares(add_rows(use, None, shape))
     x, dy = positions(windows(use, shape) if use.kind == "convolution" else x), positions(dy)
@@ -72,6 +67,18 @@ def _squares(use: Use, shape: tuple[int, ...]) -> Array:
     if 2 * x.shape[1] ** 2 > x.shape[2] * dy.shape[2]:
         return _sum_of_squares(outer(x, dy))
     return (jnp.einsum("btn,bsn->bts", x, x) * jnp.einsum("btn,bsn->bts", dy, dy)).sum((1, 2))
+
+
+def _squares_of_lookup(ids: Array, dy: Array) -> Array:
+    """Cotangents of one instance that go to the same entry of the table are added up before they are squared."""
+    count = ids.shape[1]
+    order = jnp.argsort(ids, axis=1)
+    ids = jnp.take_along_axis(ids, order, axis=1)
+    entry = jnp.cumsum(jnp.diff(ids, axis=1, prepend=ids[:, :1]) != 0, axis=1)  # of each instance: 0, 0, 1, 2, 2 ...
+    entry += count * jnp.arange(len(ids))[:, None]
+    dy = jnp.take_along_axis(dy, order[:, :, None], axis=1).reshape(-1, dy.shape[-1])
+    sums = jax.ops.segment_sum(dy, entry.reshape(-1), len(ids) * count, indices_are_sorted=True)
+    return _sum_of_squares(sums.reshape(len(ids), -1))
 
 
 def _sum_of_squares(rows: Array) -> Array:

@@ -64,22 +64,25 @@ STRATEGIES = {
 """The strategies that stand for a framework here: they differentiate in different ways. All are measured by runs."""
 
 
-def verdicts(framework: str, dtype: str, names: list[str], sizes: list[int]) -> dict[str, list[str]]:
+def verdicts(
+    framework: str, dtype: str, names: list[str], sizes: list[int], chosen: list[str] | None = None
+) -> dict[str, list[str]]:
     """A framework's strategies on some workloads: {case: [status, reason]}. In its own process."""
     found = {}
+    quantities = {strategy.name: strategy.quantity for strategy in strategies.discover().strategies}
     for name in names:
         workload = workloads.find(name)
         parameters = cast(workload.initial_parameters(0), dtype)
         for size in sizes:
             batch = cast(workload.batches(0, size, 1)[0], dtype)
             truth = _truth(workload, size, dtype)
-            for strategy in STRATEGIES[framework]:
+            for strategy in chosen or STRATEGIES[framework]:
                 case = f"{strategy} on {name} at {size}"
                 try:
                     rows = gradients(framework, strategy, workload, parameters, batch)
-                    verdict = agreement.check(rows, truth, dtype)
+                    verdict = agreement.check(rows, truth, dtype, quantities[strategy])
                     found[case] = [str(verdict.status), verdict.reason]
-                except strategies.Unsupported as error:
+                except (strategies.Unsupported, ModuleNotFoundError) as error:  # a package beyond the framework
                     found[case] = ["unsupported", str(error)]
                 except Exception as error:
                     found[case] = ["error", f"{type(error).__name__}: {str(error)[:300]}"]

@@ -141,6 +141,20 @@ class TestNeeds:
         assert by_need["norms"] == {}
         assert "jax/batch-gradient takes 10 µs, 5 times faster" in found.advice
 
+    def test_a_sum_of_rows_is_no_proof_that_rows_are_not_needed(self) -> None:
+        summed = case("jax/vmap-weighted-sum", 64, 60, quantity="weighted_sum")
+
+        found = needs.decide(Evidence.of(panels_of(case("jax/vmap", 64, 50), summed)), "policy")
+
+        assert found is not None
+        assert "This run did not measure it" in found.advice
+
+    def test_a_plain_gradient_that_saves_nothing_is_not_praised(self) -> None:
+        found = needs.decide(Evidence.of(panels_of(case("jax/vmap", 64, 50), plain(64, 60))), "policy")
+
+        assert found is not None
+        assert "saves nothing here beyond the noise (1.2 times slower" in found.advice
+
     def test_with_rows_alone_it_says_that_the_rest_was_not_measured(self) -> None:
         found = needs.decide(Evidence.of(panels_of(case(BASE, 64, 900))), "policy")
 

@@ -1,4 +1,4 @@
-"""Every strategy that is discovered computes the true per-instance gradients, in a real worker.
+"""Every strategy that is discovered computes what it claims, on several small workloads and in real workers.
 
 A new file in `strategies/` is tested here without touching anything.
 """
@@ -10,50 +10,70 @@ from collections.abc import Callable
 import pytest
 
 from harness import process, strategies
-from harness.records import Measurement, Status
-from harness.strategies import Strategy
+from harness.records import Status
+from harness.strategies import FRAMEWORKS, Strategy
 from harness.task import Task
+from tests import bound
 from tests.conftest import installed
 
-BATCH_SIZES = (1, 3, 8)
+STRATEGIES = strategies.discover().strategies
+SMALL = ("cnn-small", "transformer-small")
+"""Every kind of layer: dense, convolution, embedding, normalisation, attention, a table used twice."""
+
+SLOW = ("torch/compiled-func-vmap",)
+"""Half a minute per workload: measured on one only."""
+
+VALUES = 45
+"""Parameters of the policy network."""
 
 
-@pytest.fixture(scope="module")
-def rows_of(task_for: Callable[..., Task]) -> Callable[[Strategy], dict[int, Measurement]]:
-    """One worker per strategy measures all batch sizes; its rows serve all tests of that strategy."""
-    cache: dict[str, dict[int, Measurement]] = {}
-
-    def rows(strategy: Strategy) -> dict[int, Measurement]:
-        if not installed(strategy.framework):
-            pytest.skip(f"{strategy.framework} is not installed")
-        if strategy.name not in cache:
-            found = process.measure((task_for(strategy, *BATCH_SIZES),))
-            cache[strategy.name] = {row.batch_size: row for row in found}
-        return cache[strategy.name]
-
-    return rows
+def in_a_worker(strategy: Strategy) -> bool:
+    """Whether all checks of a run are made here too. They take seconds each; a run makes them for every strategy."""
+    first = ("session-loop", "concurrent-sessions", "unstack", "jacobian", "vectorized-map", "vmap", "func-vmap")
+    direct = ("batch-gradient", "ghost-norms", "ghost-clipping")
+    name = strategy.name.partition("/")[2]
+    return name in (*first, *direct) or strategy.reuses_output or bool(strategy.environment)
 
 
-@pytest.mark.parametrize("batch_size", BATCH_SIZES)
-@pytest.mark.parametrize("strategy", strategies.discover().strategies, ids=lambda strategy: strategy.name)
-def test_agrees_with_the_reference_or_says_why_not(
-    strategy: Strategy, batch_size: int, rows_of: Callable[[Strategy], dict[int, Measurement]]
+def output_bytes(quantity: str, batch_size: int) -> int:
+    """Of policy, in float32."""
+    return 4 * {"gradients": batch_size * VALUES, "norms": batch_size}.get(quantity, VALUES)
+
+
+@pytest.mark.parametrize("framework", bound.each(*FRAMEWORKS))
+@pytest.mark.parametrize(("names", "sizes"), [(("policy",), (1, 8)), (SMALL, (3,))], ids=["policy", "small"])
+def test_every_strategy_agrees_with_the_reference_or_says_why_not(
+    framework: str, names: tuple[str, ...], sizes: tuple[int, ...]
 ) -> None:
-    row = rows_of(strategy)[batch_size]
+    """All strategies of a framework in one process."""
+    chosen = [s.name for s in STRATEGIES if s.framework == framework and (s.name not in SLOW or names != SMALL)]
 
-    assert row.status in (Status.OK, Status.UNSUPPORTED), f"{row.reason}\n{row.detail}"
-    if row.status is Status.OK:
-        assert row.digits is not None
-        assert row.digits > 5
-        assert row.rows_checked == batch_size
-        assert all(sample > 0 for sample in row.samples_ns)
-        assert None not in (row.import_s, row.build_s, row.first_call_s, row.fetch_s, row.median_s)
-        assert row.output_bytes == batch_size * 45 * 4
-    else:
-        assert row.reason
+    found = bound.run(bound.verdicts, framework, "float32", names, sizes, chosen, framework=framework)
+
+    assert len(found) == len(names) * len(sizes) * len(chosen)
+    assert {case: verdict for case, verdict in found.items() if verdict[0] not in ("ok", "unsupported")} == {}
+    assert all(reason for status, reason in found.values() if status == "unsupported")
 
 
-@pytest.mark.parametrize("strategy", strategies.discover().strategies, ids=lambda strategy: strategy.name)
+@pytest.mark.parametrize("strategy", [s for s in STRATEGIES if in_a_worker(s)], ids=lambda strategy: strategy.name)
+def test_passes_every_check_in_a_real_worker(strategy: Strategy, task_for: Callable[..., Task]) -> None:
+    if not installed(strategy.framework):
+        pytest.skip(f"{strategy.framework} is not installed")
+
+    (row,) = process.measure((task_for(strategy, 3),))
+
+    if row.status is Status.UNSUPPORTED:
+        pytest.skip(row.reason)  # one core cannot be shared out
+    assert row.status is Status.OK, f"{row.reason}\n{row.detail}"
+    assert row.digits is not None
+    assert row.digits > 5
+    assert row.rows_checked == (3 if strategy.quantity in ("gradients", "norms") else 0)
+    assert all(sample > 0 for sample in row.samples_ns)
+    assert None not in (row.import_s, row.build_s, row.first_call_s, row.fetch_s, row.median_s)
+    assert row.output_bytes == output_bytes(strategy.quantity, 3)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 def test_explains_itself_in_a_first_line_that_stands_alone(strategy: Strategy) -> None:
     assert strategy.summary.endswith((".", ":"))
     assert 20 < len(strategy.summary) <= 110

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -78,6 +79,10 @@ class JaxAdapter(Adapter):
         """`peak_bytes_in_use` of the GPU's allocator."""
         statistics = device.handle.memory_stats() or {}
         return statistics.get("peak_bytes_in_use")
+
+    def threads(self) -> dict[str, int]:
+        """XLA's pool on the CPU has one thread per core that this process may run on."""
+        return {"xla_cpu_pool": len(os.sched_getaffinity(0))}
 
 
 ADAPTER = JaxAdapter

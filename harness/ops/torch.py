@@ -61,19 +61,23 @@ def layer_norm(x: Any, scale: Any, offset: Any, epsilon: float) -> Any:
 
 
 def attention(query: Any, key: Any, value: Any, heads: int, causal: bool) -> Any:
-    # F.scaled_dot_product_attention has no batching rule; for short sequences this is as fast.
     q, k, v = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (query, key, value))
-    scores = (q * (query.shape[-1] // heads) ** -0.5) @ k.mT
-    if causal:
+    # The fused kernel has no batching rule: `torch.func.vmap` would loop over the instances.
+    attend = _attention_steps if _is_transformed(q, k, v) else F.scaled_dot_product_attention
+    return attend(q, k, v, is_causal=causal).transpose(1, 2).flatten(2)
+
+
+def _attention_steps(q: Any, k: Any, v: Any, is_causal: bool) -> Any:
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    if is_causal:
         length = scores.shape[-1]
-        future = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(future, -torch.inf)
-    return (torch.softmax(scores, -1) @ v).transpose(1, 2).flatten(2)
+        scores = scores + torch.full((length, length), -torch.inf, dtype=scores.dtype, device=scores.device).triu(1)
+    return torch.softmax(scores, -1) @ v
 
 
 def lstm(x: Any, input_weight: Any, hidden_weight: Any, bias: Any) -> Any:
     """The weights are transposed: (4 width, inputs) and (4 width, width)."""
-    if torch._C._functorch.is_functorch_wrapped_tensor(x) or torch._C._functorch.is_functorch_wrapped_tensor(bias):
+    if _is_transformed(x, bias):
         return _lstm_cells(x, input_weight, hidden_weight, bias)  # the fused kernel has no batching rule
     start = x.new_zeros((1, x.shape[0], hidden_weight.shape[1]))
     weights = [input_weight, hidden_weight, bias, torch.zeros_like(bias)]
@@ -129,3 +133,8 @@ def stop_gradient(x: Any) -> Any:
 def split(x: Any, count: int, axis: int) -> Sequence[Any]:
     parts: Sequence[Any] = torch.tensor_split(x, count, axis)
     return parts
+
+
+def _is_transformed(*tensors: Any) -> bool:
+    """Whether a transformation of `torch.func` (`vmap`, `grad`, ...) sees one of these tensors."""
+    return any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)

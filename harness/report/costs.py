@@ -233,5 +233,10 @@ def _power(found: Interval | None) -> str:
     if found is None:
         return "one batch size"
     if found.low is None or found.high is None:
-        return f"B^{found.value:.2f}"
-    return f"B^{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+        return f"B^{_hundredths(found.value)}"
+    return f"B^{_hundredths(found.value)} [{_hundredths(found.low)}, {_hundredths(found.high)}]"
+
+
+def _hundredths(value: float) -> str:
+    """Two decimals, and no minus before a zero."""
+    return f"{round(value, 2) + 0.0:.2f}"

@@ -60,8 +60,8 @@ def time(panel: Panel, folder: Path, name: str) -> Chart | None:
     figure, axes = drawing.canvas(_height(cases), right=0.31)
     floor = ceiling(cases)
     drawing.log_scale(axes, "y", [*_extent(cases), *_within_reach(floor, cases)], formats.duration)
-    _shade(axes, floor)
     picks = _lines(panel, cases, axes)
+    _shade(axes, floor)
     drawing.headline(figure, "time per call (log scale), lower is better", f"Time per call: {_title(panel)}")
     ends = [formats.duration(value) for value in _last(cases)["time_s"]]
     caption = _caption(
@@ -183,7 +183,7 @@ def _shade(axes: Axes, floor: Mapping[int, float]) -> None:
         heights = [values[0], *values, values[-1]]
         axes.fill_between(sizes, heights, bottom, color=LIGHT["rule"], alpha=0.75, linewidth=0, zorder=0.5)
         if values[-1] > bottom * (top / bottom) ** _ROOM:
-            axes.text(right, values[-1], "out of reach ", color=LIGHT["muted"], ha="right", va="top", zorder=0.6)
+            axes.text(right, bottom, "out of reach ", color=LIGHT["muted"], ha="right", va="bottom", zorder=0.6)
 
 
 def _within_reach(floor: Mapping[int, float], cases: pd.DataFrame) -> list[float]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness import statistics
 from harness.report import formats
-from harness.report.evidence import Evidence, Series, largest
+from harness.report.evidence import PLAIN, Evidence, Series, largest
 from harness.statistics import Verdict
 
 FRAMEWORKS = ("tf1", "tf2", "jax", "torch", "numpy")
@@ -122,15 +123,19 @@ def _against_rows(found: Sequence[Series], rows: Sequence[Series], size: int) ->
 
 
 def _advice(found: Mapping[str, Sequence[Series]], size: int) -> str:
-    rows, sums = found["gradients"], found["weighted_sum"]
+    rows = found["gradients"]
+    sums = [one for one in found["weighted_sum"] if re.fullmatch(PLAIN, one.strategy)]  # others add up rows
     if rows and sums:
         ratio = statistics.ratio(rows[0].time(size), sums[0].time(size))
+        floor = max(one.panel.floor.factor for one in (rows[0], sums[0]))
+        gain = formats.speedup(ratio) + " than the fastest rows"
+        if statistics.verdict(ratio, floor) is not Verdict.FASTER:
+            gain = f"which saves nothing here beyond the noise ({gain})"
         return (
             "If the coefficients of your sum are known before the backward pass, as in a policy gradient, no row is "
-            f"needed: {sums[0].strategy} takes {formats.duration(sums[0].time(size).value)}, "
-            f"{formats.speedup(ratio)} than the fastest rows."
+            f"needed: {sums[0].strategy} takes {formats.duration(sums[0].time(size).value)}, {gain}."
         )
     return (
-        "A policy gradient needs the sum of aᵢ gᵢ, and one backward pass of the sum of aᵢ times loss i gives "
-        "exactly that, without any row. This run did not measure it, so the table says nothing about its time."
+        "A policy gradient needs the sum of aᵢ gᵢ, and one backward pass of the sum of aᵢ times loss i gives exactly "
+        "that, without any row. This run did not measure it, so the table says nothing about its time."
     )

@@ -214,7 +214,8 @@ def _retraced(sections: Iterable[Section]) -> list[str]:
 
 
 def _case(section: Section, line: Mapping[Any, Any]) -> str:
-    return f"{section.title}: {formats.clipped(line['strategy'], 60)} at batch size {line['batch_size']:,}"
+    strategy = formats.clipped(line["strategy"], 60)
+    return f"{section.title} ({section.conditions}): {strategy} at batch size {line['batch_size']:,}"
 
 
 def _drawing(chart: Chart) -> Markup:

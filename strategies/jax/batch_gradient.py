@@ -1,7 +1,9 @@
 from harness import Array, Batch, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="jax", quantity="weighted_sum", source="the chain rule: sum of a_i g_i = gradient of sum of a_i L_i")
+@strategy(
+    framework="jax", quantity="weighted_sum", source="the chain rule: sum of a_i g_i = gradient of sum of a_i L_i"
+)
 def batch_gradient(problem: Problem) -> Step:
     """One plain gradient of the weighted loss of the whole batch: `jit(grad)`.
 

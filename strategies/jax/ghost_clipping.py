@@ -1,7 +1,9 @@
 from harness import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="jax", quantity="clipped_sum", source="Z. Bu et al., arXiv 2210.00038: book-keeping")
+@strategy(
+    framework="jax", quantity="clipped_sum", source="Z. Bu et al., arXiv 2210.00038: book-keeping", full_only=True
+)
 def ghost_clipping(problem: Problem) -> Step:
     """Norms without rows, then one product per layer for the batch: the backward pass runs only once.
 

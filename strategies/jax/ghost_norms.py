@@ -1,7 +1,12 @@
 from harness import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="jax", quantity="norms", source="I. Goodfellow, arXiv 1510.01799; X. Li et al., arXiv 2110.05679")
+@strategy(
+    framework="jax",
+    quantity="norms",
+    source="I. Goodfellow, arXiv 1510.01799; X. Li et al., arXiv 2110.05679",
+    full_only=True,
+)
 def ghost_norms(problem: Problem) -> Step:
     """Norms from products of each layer's inputs and cotangents, in one pass for the batch, without the rows.
 

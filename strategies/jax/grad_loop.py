@@ -1,7 +1,7 @@
 from harness import Batch, Gradients, Problem, Step, strategy
 
 
-@strategy(framework="jax", source="JAX documentation: jax.grad and jax.jit, in a Python loop")
+@strategy(framework="jax", source="JAX documentation: jax.grad and jax.jit, in a Python loop", full_only=True)
 def grad_loop(problem: Problem) -> Step:
     """One call of `jit(grad)` per instance, in a Python loop.
 

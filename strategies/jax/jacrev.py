@@ -1,7 +1,7 @@
 from harness import Problem, Step, strategy
 
 
-@strategy(framework="jax", source="JAX documentation, advanced automatic differentiation: jax.jacrev")
+@strategy(framework="jax", source="JAX documentation, advanced automatic differentiation: jax.jacrev", full_only=True)
 def jacrev(problem: Problem) -> Step:
     """The Jacobian of the vector of losses by reverse mode: `jit(jacrev)`.
 

@@ -3,7 +3,7 @@ from functools import partial
 from harness import Problem, Step, strategy
 
 
-@strategy(framework="jax", source="JAX documentation of jax.lax.map")
+@strategy(framework="jax", source="JAX documentation of jax.lax.map", full_only=True)
 def lax_map(problem: Problem) -> Step:
     """`lax.map` of the gradient of one instance: a compiled loop over the batch.
 

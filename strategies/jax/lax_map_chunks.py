@@ -3,7 +3,7 @@ from functools import partial
 from harness import Problem, Step, strategy
 
 
-@strategy(framework="jax", source="JAX documentation of jax.lax.map: batch_size")
+@strategy(framework="jax", source="JAX documentation of jax.lax.map: batch_size", full_only=True)
 def lax_map_chunks(problem: Problem) -> Step:
     """`lax.map` with `batch_size`: a compiled loop over chunks of the batch, vectorised within each chunk.
 

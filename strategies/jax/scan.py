@@ -1,7 +1,7 @@
 from harness import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="jax", source="JAX documentation of jax.lax.scan")
+@strategy(framework="jax", source="JAX documentation of jax.lax.scan", full_only=True)
 def scan(problem: Problem) -> Step:
     """`lax.scan` over the instances, two per iteration: a compiled loop, written out.
 

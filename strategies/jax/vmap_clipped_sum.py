@@ -1,7 +1,12 @@
 from harness import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="jax", quantity="clipped_sum", source="M. Abadi et al., arXiv 1607.00133: DP-SGD, with vmap")
+@strategy(
+    framework="jax",
+    quantity="clipped_sum",
+    source="M. Abadi et al., arXiv 1607.00133: DP-SGD, with vmap",
+    full_only=True,
+)
 def vmap_clipped_sum(problem: Problem) -> Step:
     """Rows first, then their norms, then the sum of the clipped rows, in one program.
 

@@ -3,7 +3,9 @@ from functools import partial
 from harness import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="jax", source="JAX documentation: buffer donation (donate_argnums)", reuses_output=True)
+@strategy(
+    framework="jax", source="JAX documentation: buffer donation (donate_argnums)", reuses_output=True, full_only=True
+)
 def vmap_donated(problem: Problem) -> Step:
     """`jit(vmap(grad))` that writes into the memory of its previous result, which it is given as a donation.
 

@@ -1,7 +1,12 @@
 from harness import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="jax", quantity="norms", source="JAX documentation: per-example gradients, then their norms")
+@strategy(
+    framework="jax",
+    quantity="norms",
+    source="JAX documentation: per-example gradients, then their norms",
+    full_only=True,
+)
 def vmap_norms(problem: Problem) -> Step:
     """Rows first, then their norms, in one program: `vmap(grad)` and a sum of squares.
 

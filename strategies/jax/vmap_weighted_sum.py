@@ -1,7 +1,12 @@
 from harness import Array, Batch, Gradients, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="jax", quantity="weighted_sum", source="JAX documentation: per-example gradients, then a sum")
+@strategy(
+    framework="jax",
+    quantity="weighted_sum",
+    source="JAX documentation: per-example gradients, then a sum",
+    full_only=True,
+)
 def vmap_weighted_sum(problem: Problem) -> Step:
     """Rows first, then their weighted sum, in one program: `vmap(grad)` and a product with the weights.
 

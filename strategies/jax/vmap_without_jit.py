@@ -1,7 +1,7 @@
 from harness import Problem, Step, strategy
 
 
-@strategy(framework="jax", source="JAX documentation: jax.vmap")
+@strategy(framework="jax", source="JAX documentation: jax.vmap", full_only=True)
 def vmap_without_jit(problem: Problem) -> Step:
     """`vmap(grad)` without `jit`: the transforms run in Python at every call, one operation after another.
 

@@ -1,7 +1,9 @@
 from harness import Batch, Gradients, GraphProblem, Step, strategy
 
 
-@strategy(framework="tf1", source="TensorFlow documentation of tf.map_fn: a tf.while_loop over the batch")
+@strategy(
+    framework="tf1", source="TensorFlow documentation of tf.map_fn: a tf.while_loop over the batch", full_only=True
+)
 def map_fn(problem: GraphProblem) -> Step:
     """Loop over the instances inside the graph: `tf.map_fn`, which is a `tf.while_loop`, in one `session.run`.
 

@@ -1,7 +1,7 @@
 from harness import Batch, Gradients, GraphProblem, Step, strategy
 
 
-@strategy(framework="tf1", source="TensorFlow documentation of tf.compat.v1.Session.make_callable")
+@strategy(framework="tf1", source="TensorFlow documentation of tf.compat.v1.Session.make_callable", full_only=True)
 def session_loop_callable(problem: GraphProblem) -> Step:
     """One run per instance through `Session.make_callable`, which prepares feeds and fetches once.
 

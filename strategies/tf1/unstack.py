@@ -8,6 +8,7 @@ def unstack(problem: GraphProblem) -> Step:
     One run instead of B. But every instance gets its own copy of the backward graph, and the gradient of
     `unstack` pads the other B-1 entries with zeros, so the graph grows with the square of B: building it takes
     seconds at B=64 and minutes at B=256. The run fetches B small arrays for every parameter.
+    How long a run takes without its fetch is recorded.
     """
     import tensorflow.compat.v1 as tf
 
@@ -17,6 +18,6 @@ def unstack(problem: GraphProblem) -> Step:
     gradients = [
         dict(zip(problem.parameters, tf.gradients(loss, variables, unconnected_gradients="zero"))) for loss in losses
     ]
-    session = problem.session()
+    session = problem.session(gradients, inputs)
 
     return lambda batch: session.run(gradients, problem.feed(inputs, batch))

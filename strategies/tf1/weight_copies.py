@@ -1,7 +1,9 @@
 from harness import GraphProblem, Step, strategy
 
 
-@strategy(framework="tf1", source="I. Goodfellow, TensorFlow issue 4897: one copy of the weights per instance")
+@strategy(
+    framework="tf1", source="I. Goodfellow, TensorFlow issue 4897: one copy of the weights per instance", full_only=True
+)
 def weight_copies(problem: GraphProblem) -> Step:
     """Give every instance its own copy of the weights, and differentiate the sum of losses by the copies.
 

@@ -1,7 +1,11 @@
 from harness import Batch, Gradients, Problem, Step, strategy
 
 
-@strategy(framework="tf2", source="TensorFlow documentation of tf.GradientTape.jacobian: experimental_use_pfor")
+@strategy(
+    framework="tf2",
+    source="TensorFlow documentation of tf.GradientTape.jacobian: experimental_use_pfor",
+    full_only=True,
+)
 def jacobian_without_pfor(problem: Problem) -> Step:
     """The Jacobian of the losses, with a `while` loop over its rows instead of the rewriting `pfor`.
 

@@ -1,7 +1,7 @@
 from harness import Batch, Gradients, Problem, Step, strategy
 
 
-@strategy(framework="tf2", source="TensorFlow guide: Jacobians, with tf.function(jit_compile=True)")
+@strategy(framework="tf2", source="TensorFlow guide: Jacobians, with tf.function(jit_compile=True)", full_only=True)
 def jacobian_xla(problem: Problem) -> Step:
     """The Jacobian of the vector of losses, compiled by XLA.
 

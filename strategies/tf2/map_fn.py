@@ -1,7 +1,7 @@
 from harness import Batch, Gradients, Problem, Step, strategy
 
 
-@strategy(framework="tf2", source="TensorFlow documentation of tf.map_fn")
+@strategy(framework="tf2", source="TensorFlow documentation of tf.map_fn", full_only=True)
 def map_fn(problem: Problem) -> Step:
     """`tf.map_fn` of the gradient of one instance, in a `tf.function`: a loop inside the graph.
 

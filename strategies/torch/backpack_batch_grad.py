@@ -1,7 +1,9 @@
 from harness import Batch, Gradients, Problem, Step, Unsupported, strategy
 
 
-@strategy(framework="torch", source="F. Dangel et al., BackPACK: extension BatchGrad", requires=("backpack",))
+@strategy(
+    framework="torch", source="F. Dangel et al., BackPACK: extension BatchGrad", requires=("backpack",), full_only=True
+)
 def backpack_batch_grad(problem: Problem) -> Step:
     """BackPACK's `BatchGrad`: an extension of the backward pass that computes each layer's rows on the way.
 

@@ -1,7 +1,7 @@
 from harness import Problem, Step, Unsupported, strategy
 
 
-@strategy(framework="torch", source="PyTorch documentation: torch.compile of torch.func transforms")
+@strategy(framework="torch", source="PyTorch documentation: torch.compile of torch.func transforms", full_only=True)
 def compiled_func_vmap(problem: Problem) -> Step:
     """`torch.compile` around `vmap(grad)`: the transforms run once, the rest is generated C++ or Triton.
 

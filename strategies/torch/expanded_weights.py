@@ -1,7 +1,7 @@
 from harness import Batch, Gradients, Problem, Step, strategy
 
 
-@strategy(framework="torch", source="PyTorch, torch.nn.utils._per_sample_grad: ExpandedWeights")
+@strategy(framework="torch", source="PyTorch, torch.nn.utils._per_sample_grad: ExpandedWeights", full_only=True)
 def expanded_weights(problem: Problem) -> Step:
     """PyTorch's ExpandedWeights: weights that compute per-instance gradients when a layer meets them.
 

@@ -1,7 +1,7 @@
 from harness import Problem, Step, strategy
 
 
-@strategy(framework="torch", source="PyTorch documentation of torch.func.jacrev")
+@strategy(framework="torch", source="PyTorch documentation of torch.func.jacrev", full_only=True)
 def func_jacrev(problem: Problem) -> Step:
     """The Jacobian of the vector of losses by reverse mode: `torch.func.jacrev`.
 

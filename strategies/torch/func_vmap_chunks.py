@@ -1,7 +1,7 @@
 from harness import Problem, Step, strategy
 
 
-@strategy(framework="torch", source="PyTorch documentation of torch.func.vmap: chunk_size")
+@strategy(framework="torch", source="PyTorch documentation of torch.func.vmap: chunk_size", full_only=True)
 def func_vmap_chunks(problem: Problem) -> Step:
     """`vmap(grad)` over chunks of 32 instances, which bounds the memory of intermediate results.
 

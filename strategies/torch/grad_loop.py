@@ -1,7 +1,11 @@
 from harness import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="torch", source="PyTorch tutorial per-sample-gradients: the naive loop of torch.autograd.grad")
+@strategy(
+    framework="torch",
+    source="PyTorch tutorial per-sample-gradients: the naive loop of torch.autograd.grad",
+    full_only=True,
+)
 def grad_loop(problem: Problem) -> Step:
     """One `torch.autograd.grad` per instance, in a Python loop.
 

@@ -1,7 +1,7 @@
 from harness import Batch, Gradients, Problem, Step, strategy
 
 
-@strategy(framework="torch", source="PyTorch documentation of torch.autograd.grad: is_grads_batched")
+@strategy(framework="torch", source="PyTorch documentation of torch.autograd.grad: is_grads_batched", full_only=True)
 def grads_batched(problem: Problem) -> Step:
     """One forward pass, then `autograd.grad` with `is_grads_batched` for all B losses at once.
 

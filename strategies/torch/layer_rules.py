@@ -6,9 +6,9 @@ def layer_rules(problem: Problem) -> Step:
     """One pass for the batch, rows from each layer's input and cotangent, written into the same memory every time.
 
     A dense layer's row is an outer product, an embedding's a scatter, a convolution's a product over its windows:
-    the rules are in `_layers_torch.py`. The result of a call is overwritten by the next one, so that no call pays
+    the rules are in `_rows_torch.py`. The result of a call is overwritten by the next one, so that no call pays
     for fresh memory. Every parameter must belong to a layer with a rule.
     """
-    from strategies._layers_torch import Layers
+    from strategies._rows_torch import Rows
 
-    return Layers(problem).gradients
+    return Rows(problem).of

@@ -1,7 +1,7 @@
 from harness import Batch, Gradients, Problem, Step, strategy
 
 
-@strategy(framework="torch", source="Opacus, GradSampleModule: force_functorch", requires=("opacus",))
+@strategy(framework="torch", source="Opacus, GradSampleModule: force_functorch", requires=("opacus",), full_only=True)
 def opacus_functorch(problem: Problem) -> Step:
     """Opacus in functorch mode: its hooks, with `vmap(grad)` of each layer instead of hand-written rules.
 

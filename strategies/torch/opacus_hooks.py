@@ -1,7 +1,7 @@
 from harness import Batch, Gradients, Problem, Step, strategy
 
 
-@strategy(framework="torch", source="Opacus, GradSampleModule", requires=("opacus",))
+@strategy(framework="torch", source="Opacus, GradSampleModule", requires=("opacus",), full_only=True)
 def opacus_hooks(problem: Problem) -> Step:
     """Opacus: hooks on every layer keep its inputs and, backwards, multiply them with its output's cotangents.
 

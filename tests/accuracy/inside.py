@@ -6,6 +6,7 @@ differ by 20 % on a shared machine. The ratios go to the file named in `PERGRAD_
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import statistics
@@ -21,19 +22,22 @@ from harness import clock, frameworks, strategies, workloads
 from harness.measure import Evaluations, Subject, Witnesses
 from harness.task import Task
 
-KIND, FRAMEWORK, STRATEGY, PLUGIN, BATCH_SIZE = json.loads(os.environ["PERGRAD_ACCURACY"])
-PAIRS = 25
+KIND, FRAMEWORK, STRATEGY, PLUGIN, WORKLOAD, BATCH_SIZE = json.loads(os.environ["PERGRAD_ACCURACY"])
+PAIRS, PAIRS_IF_SLOW = 25, 9
+SLOW_S = 0.2
+SIDE_S = 0.06
+"""What the calls of one side of a pair are to fill."""
 ratios: list[float] = []
 
 
 @pytest.fixture(scope="session")
 def subject() -> Subject:
-    """The strategy, built for `policy`."""
+    """The strategy on the workload."""
     task = Task(
         strategy=STRATEGY,
         framework=FRAMEWORK,
         plugin=PLUGIN,
-        workload="policy",
+        workload=WORKLOAD,
         quantity="gradients",
         device="cpu",
         dtype="float32",
@@ -49,7 +53,7 @@ def subject() -> Subject:
     return Subject(
         task,
         strategies.load(STRATEGY, PLUGIN),
-        workloads.find("policy"),
+        workloads.find(WORKLOAD),
         adapter,
         adapter.device("cpu"),
         Witnesses(lambda: 0, lambda: 0, Evaluations()),
@@ -59,7 +63,7 @@ def subject() -> Subject:
 @pytest.fixture(scope="session")
 def warm(subject: Subject) -> tuple[Any, list[Any], int]:
     """The step after its warm-up, its batches, and how many calls make 40 ms."""
-    batches = subject.batches(BATCH_SIZE, 3)
+    batches = [subject.place(batch) for batch in subject.drawn(BATCH_SIZE, 3)]
     problem = subject.bind(BATCH_SIZE)
     with subject.adapter.scope(problem):
         step = subject.strategy.build(problem)
@@ -88,43 +92,51 @@ def test_harness_against_a_loop_by_hand(benchmark: BenchmarkFixture, subject: Su
 
 
 @pytest.mark.skipif(KIND != "ops", reason="another kind was asked for")
-@pytest.mark.parametrize("pair", range(PAIRS))
-def test_ops_against_the_network_by_hand(subject: Subject, pair: int, steps: Any) -> None:
-    through_ops, by_hand = steps
-    compare(lambda: median_call(through_ops), lambda: median_call(by_hand), swap=bool(pair % 2))
+def test_ops_against_the_network_by_hand(subject: Subject) -> None:
+    by_hand = importlib.import_module(f"tests.accuracy.by_hand_{FRAMEWORK}")
+    batch = subject.place(subject.drawn(BATCH_SIZE, 1)[0])
+    sides = by_hand.calls(WORKLOAD, subject.bind(BATCH_SIZE), batch)
+    losses = [float(side()[0]) for side in sides]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5), "not the same network"
+
+    slowest = max(warm_seconds(side) for side in sides)
+    rounds = min(300, max(1, round(SIDE_S / slowest)))
+    for pair in range(PAIRS if slowest < SLOW_S else PAIRS_IF_SLOW):
+        add(alternating(*sides, rounds, swap=bool(pair % 2)))
 
 
-@pytest.fixture(scope="session")
-def steps(subject: Subject) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """The plain batch gradient of `policy`, through `ops` and by hand, both warm."""
-    from tests.accuracy import by_hand
-
-    pair: tuple[Callable[[], Any], Callable[[], Any]] = getattr(by_hand, FRAMEWORK)(subject, BATCH_SIZE)
-    for step in pair:
-        for _ in range(30):
-            step()
-    return pair
+def warm_seconds(call: Callable[[], Any]) -> float:
+    """Call it for a second, at least three times; returns the median seconds of the calls."""
+    samples: list[float] = []
+    while len(samples) < 3 or sum(samples) < 1:
+        samples.append(seconds(call))
+    return statistics.median(samples)
 
 
-def median_call(call: Callable[[], Any]) -> float:
-    """Median seconds of enough calls to fill 20 ms."""
+def alternating(first: Callable[[], Any], second: Callable[[], Any], rounds: int, swap: bool) -> float:
+    """The ratio first / second of median seconds; the two take turns call by call, so that load hits both."""
+    order = (second, first) if swap else (first, second)
+    samples = [[seconds(call) for call in order] for _ in range(rounds)]
+    medians = dict(zip(order, map(statistics.median, zip(*samples, strict=True)), strict=True))
+    return medians[first] / medians[second]
+
+
+def seconds(call: Callable[[], Any]) -> float:
     started = time.perf_counter()
     call()
-    rounds = max(5, min(300, int(0.02 / (time.perf_counter() - started))))
-    samples = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        call()
-        samples.append(time.perf_counter() - started)
-    return statistics.median(samples)
+    return time.perf_counter() - started
 
 
 def compare(first: Callable[[], float], second: Callable[[], float], swap: bool) -> None:
     """Add the ratio first / second; every other pair is measured in the opposite order."""
     if swap:
         denominator = second()
-        ratios.append(first() / denominator)
+        add(first() / denominator)
     else:
         numerator = first()
-        ratios.append(numerator / second())
+        add(numerator / second())
+
+
+def add(ratio: float) -> None:
+    ratios.append(ratio)
     Path(os.environ["PERGRAD_ACCURACY_OUT"]).write_text(json.dumps(ratios))

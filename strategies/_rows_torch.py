@@ -1,0 +1,69 @@
+"""Rows from layers at work (`_layers_torch.py`), written as soon as a layer's cotangent is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from harness import Batch, Gradients, Problem
+from strategies._layers_torch import Layers, Use, factors_of, value_of
+
+Tensor = Any
+
+
+class Rows:
+    """The rows of every parameter, (B, *shape), in memory that stays the same from call to call."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.shapes = {name: value.shape for name, value in problem.parameters.items()}
+        self.rows = {name: empty_rows(value, problem.batch_size) for name, value in problem.parameters.items()}
+        self.written: set[str] = set()
+        self.layers = Layers(problem)
+
+    def of(self, batch: Batch) -> Gradients:
+        """The rows of a batch; overwritten by the next call."""
+        self.written.clear()
+        self.layers.run(batch, self.write)
+        for name in self.rows.keys() - self.written:
+            self.rows[name].zero_()  # it takes no part in the loss
+        return self.rows
+
+    def write(self, use: Use) -> None:
+        """Write the rows that follow from one use of a parameter, or add them to those of another use."""
+        first = use.name not in self.written
+        self.written.add(use.name)
+        write_rows(use, self.rows[use.name], self.shapes[use.name], first)
+
+
+def empty_rows(parameter: Tensor, size: int) -> Tensor:
+    """Memory for the rows of a parameter; the rows of a kernel lie with their channels last."""
+    if parameter.ndim != 4:
+        return parameter.new_empty((size, *parameter.shape))
+    outputs, channels, *pixels = parameter.shape
+    return parameter.new_empty((size, outputs, *pixels, channels)).permute(0, 1, 4, 2, 3)
+
+
+def write_rows(use: Use, rows: Tensor, shape: torch.Size, first: bool) -> None:
+    """Write the rows of one use into `rows`, or add them to what is there."""
+    if use.kind == "lookup":
+        if first:
+            rows.zero_()
+        _add_lookup(use, rows)
+    elif use.kind in ("scale", "offset", "channels"):
+        value = value_of(use, len(shape))
+        rows.copy_(value) if first else rows.add_(value)
+    elif use.dy.ndim == 2 and first:  # one position: an outer product, which broadcasting writes fastest
+        a, b = factors_of(use, shape)
+        torch.mul(a.mT, b, out=rows)
+    else:
+        a, b = factors_of(use, shape)
+        rows = rows.permute(0, 1, 3, 4, 2).flatten(2) if use.kind == "convolution" else rows
+        rows.baddbmm_(a.mT, b, beta=0 if first else 1)
+
+
+def _add_lookup(use: Use, rows: Tensor) -> None:
+    _, entries, width = rows.shape
+    starts = torch.arange(0, len(rows) * entries, entries, device=rows.device)
+    places = use.x + starts.view(-1, *(1,) * (use.x.ndim - 1))
+    rows.view(-1, width).index_add_(0, places.flatten(), use.dy.reshape(-1, width))
