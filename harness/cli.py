@@ -77,7 +77,7 @@ def run(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Timed calls to aim for per case.  [default: 0.8s]", rich_help_panel=HOW),
+        typer.Option(metavar="TIME", help="Timed calls to aim for per case.  [default: 1s]", rich_help_panel=HOW),
     ] = None,
     budget: Annotated[
         str | None,

@@ -46,8 +46,8 @@ class Plan:
     passes: int = 2
     dtype: str = "float32"
     limit_s: float = 60.0
-    target_s: float = 0.8
-    most_rounds: int = 2000
+    target_s: float = 1.0
+    most_rounds: int = 1000
     threads: int | None = None
     cpus: tuple[int, ...] | None = None
     allocators: tuple[str, ...] = ("default",)
