@@ -130,7 +130,7 @@ def _advice(found: Mapping[str, Sequence[Series]], size: int) -> str:
         floor = max(one.panel.floor.factor for one in (rows[0], sums[0]))
         gain = formats.speedup(ratio) + " than the fastest rows"
         if statistics.verdict(ratio, floor) is not Verdict.FASTER:
-            gain = f"which saves nothing here beyond the noise ({gain})"
+            gain = f"which saves nothing here: {gain}"
         return (
             "If the coefficients of your sum are known before the backward pass, as in a policy gradient, no row is "
             f"needed: {sums[0].strategy} takes {formats.duration(sums[0].time(size).value)}, {gain}."
