@@ -143,6 +143,7 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
             if verdict.status is Status.OK and task.checks:
                 verdict = _with_problem(verdict, _problems(subject, step, batches, truths, timing))
             if task.checks:
+                problem.facts.update({name: find() for name, find in problem.afterwards.items()})
                 changed = checks.unchanged(before, checks.digests(adapter, problem, batches))
                 verdict = _with_problem(verdict, [changed])
     return task.row(

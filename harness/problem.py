@@ -46,6 +46,7 @@ class Problem:
         example: a batch of one instance, for strategies that look at the loss while they build.
         facts: a strategy may record plain values about itself here, such as the number of threads it uses;
             they are stored with the measurement and shown in the report.
+        afterwards: facts that take time to find out, as calls that are made when the case has been measured.
     """
 
     parameters: Parameters
@@ -57,6 +58,7 @@ class Problem:
     clip_norm: float = CLIP_NORM
     example: Batch = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    afterwards: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
     def losses(self, parameters: Parameters, batch: Batch, ops: Any = None) -> Array:
         """The loss of every instance of `batch`: shape (B,), not divided by B.
@@ -104,13 +106,14 @@ class GraphProblem(Problem):
         """A session with initialised variables. The graph is complete from here on.
 
         If the tensors that are going to be fetched are given, and what they are fed with, the time of computing them
-        and fetching only the first is recorded as the fact `seconds_without_fetch`.
+        and fetching only the first is recorded as the fact `seconds_without_fetch`, after the case has been measured.
         """
         import tensorflow.compat.v1 as tf
 
         initialise = tf.global_variables_initializer()
         # One output of an operation that needs all inputs; a group of tensors that nobody fetches is not computed.
-        one = None if computed is None else tf.identity_n(tf.nest.flatten(computed))[0]
+        outputs = tf.nest.flatten(computed) if computed is not None else []
+        one = tf.identity_n(outputs)[0] if outputs else None
         self.graph.finalize()  # nodes added between runs would slow every later run; now they raise
         self.facts["graph_operations"] = len(self.graph.get_operations())
         session = tf.Session(graph=self.graph, config=self.config)
@@ -118,7 +121,7 @@ class GraphProblem(Problem):
         if one is not None:
             batch = {name: value.repeat(self.batch_size, 0) for name, value in self.example.items()}
             feed = self.feed(placeholders or {}, batch)
-            self.facts["seconds_without_fetch"] = _shortest(lambda: session.run(one, feed))
+            self.afterwards["seconds_without_fetch"] = lambda: _shortest(lambda: session.run(one, feed))
         return session
 
 
