@@ -154,13 +154,15 @@ def extrapolate(history: Sequence[tuple[int, float]], batch_size: int) -> float:
 
     The time is continued as a power of the batch size, with the exponent between the two largest. If the
     exponent has been rising, as it does while a cost that grows with B squared overtakes a fixed one, it is
-    taken to rise once more. Times under a second say little about what comes and are not extrapolated.
+    taken to rise by half as much again. Times under a second say little about what comes and are not
+    extrapolated.
     """
     points = [(size, seconds) for size, seconds in sorted(history) if 0 < size < batch_size and seconds > 0]
     if len(points) < 2 or points[-1][1] < 1:
         return 0.0
     exponents = [math.log(t2 / t1) / math.log(b2 / b1) for (b1, t1), (b2, t2) in itertools.pairwise(points)]
-    exponent = exponents[-1] + (max(0.0, exponents[-1] - exponents[-2]) if len(exponents) > 1 else 0.0)
+    rise = max(0.0, exponents[-1] - exponents[-2]) if len(exponents) > 1 else 0.0
+    exponent = exponents[-1] + 1.5 * rise
     size, seconds = points[-1]
     return seconds * math.pow(batch_size / size, min(max(exponent, 0.0), 3.0))
 
