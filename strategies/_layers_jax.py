@@ -27,6 +27,8 @@ class Use(NamedTuple):
         x: what it is applied to.
         output: the layer's number, which tells where the cotangent of its output is.
         layer: a convolution as a function of (x, kernel).
+        stride: of a convolution.
+        padding: of a convolution.
         dy: the cotangent of the output.
     """
 
@@ -35,6 +37,8 @@ class Use(NamedTuple):
     x: Array
     output: int
     layer: Any = None
+    stride: int = 1
+    padding: int = 0
     dy: Array = None
 
 
@@ -105,10 +109,16 @@ def positions(x: Array) -> Array:
 
 
 def windows(use: Use, shape: tuple[int, ...]) -> Array:
-    """What a kernel of that shape sees at each output pixel: (B, height, width, inputs of the kernel)."""
-    height, width, inputs, _ = shape
-    one_hot = jnp.eye(height * width * inputs, dtype=use.x.dtype).reshape(height, width, inputs, -1)
-    return use.layer(use.x, one_hot)
+    """What a kernel of that shape sees at each output pixel: (B, height, width, inputs of the kernel).
+
+    First rows, then columns are cut out: fewer and longer pieces than one for every pixel of the kernel.
+    """
+    size, stride, padding = shape[0], use.stride, use.padding
+    last_row, last_column = (stride * (side - 1) + 1 for side in use.dy.shape[1:3])
+    x = jnp.pad(use.x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    x = jnp.stack([x[:, i : i + last_row : stride] for i in range(size)], axis=3)
+    x = jnp.stack([x[:, :, j : j + last_column : stride] for j in range(size)], axis=4)
+    return x.reshape(*use.dy.shape[:3], -1)  # (B, height, width, size x size x channels)
 
 
 class Layers:
@@ -149,7 +159,7 @@ class Layers:
             return self.ops.conv2d(x, kernel, jnp.zeros((), x.dtype), stride, padding)
 
         y = layer(x, self.parameters[kernel.name]) + self.parameters[bias.name]
-        return self._used(y, ("convolution", kernel, x, layer), ("offset", bias, ()))
+        return self._used(y, ("convolution", kernel, x, layer, stride, padding), ("offset", bias, ()))
 
     def embedding(self, ids: Array, table: Handle) -> Array:
         return self._used(self.ops.embedding(ids, self.parameters[table.name]), ("lookup", table, ids))
@@ -188,10 +198,10 @@ class Layers:
         return y
 
     def _used(self, y: Array, *uses: Any) -> Array:
-        """The output of a layer plus zeros, and a note of what was used for it: (kind, parameter, x, layer)."""
+        """The output of a layer plus zeros, and a note of what was used for it: (kind, parameter, x, ...)."""
         output = len(self.outputs)
         self.outputs.append(y)
-        self.uses += [Use(kind, handle.name, x, output, *layer) for kind, handle, x, *layer in uses]
+        self.uses += [Use(kind, handle.name, x, output, *convolution) for kind, handle, x, *convolution in uses]
         return y + self.zeros[output] if self.zeros else y
 
 

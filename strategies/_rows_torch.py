@@ -13,12 +13,17 @@ Tensor = Any
 
 
 class Rows:
-    """The rows of every parameter, (B, *shape), in memory that stays the same from call to call."""
+    """The rows of every parameter, (B, *shape), in memory that stays the same from call to call.
+
+    The rows of a table are mostly zero. Only the entries that the last call wrote are cleared, so nobody else may
+    write into the result.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.shapes = {name: value.shape for name, value in problem.parameters.items()}
         self.rows = {name: empty_rows(value, problem.batch_size) for name, value in problem.parameters.items()}
         self.written: set[str] = set()
+        self.touched: dict[str, Tensor] = {}
         self.layers = Layers(problem)
 
     def of(self, batch: Batch) -> Gradients:
@@ -31,9 +36,18 @@ class Rows:
 
     def write(self, use: Use) -> None:
         """Write the rows that follow from one use of a parameter, or add them to those of another use."""
-        first = use.name not in self.written
+        rows, first = self.rows[use.name], use.name not in self.written
         self.written.add(use.name)
-        write_rows(use, self.rows[use.name], self.shapes[use.name], first)
+        places = self.touched.pop(use.name, None)
+        if use.kind == "lookup" and first:
+            if places is None:
+                rows.zero_()
+            else:
+                rows.view(-1, rows.shape[-1]).index_fill_(0, places, 0)
+            self.touched[use.name] = places_of(use, rows)
+            add_lookup(use, rows, self.touched[use.name])
+        else:
+            write_rows(use, rows, self.shapes[use.name], first)
 
 
 def empty_rows(parameter: Tensor, size: int) -> Tensor:
@@ -49,7 +63,7 @@ def write_rows(use: Use, rows: Tensor, shape: torch.Size, first: bool) -> None:
     if use.kind == "lookup":
         if first:
             rows.zero_()
-        _add_lookup(use, rows)
+        add_lookup(use, rows, places_of(use, rows))
     elif use.kind in ("scale", "offset", "channels"):
         value = value_of(use, len(shape))
         rows.copy_(value) if first else rows.add_(value)
@@ -62,8 +76,14 @@ def write_rows(use: Use, rows: Tensor, shape: torch.Size, first: bool) -> None:
         rows.baddbmm_(a.mT, b, beta=0 if first else 1)
 
 
-def _add_lookup(use: Use, rows: Tensor) -> None:
-    _, entries, width = rows.shape
+def places_of(use: Use, rows: Tensor) -> Tensor:
+    """Where the entries that a lookup names are in the rows (B, entries, width), taken as (B x entries, width)."""
+    entries = rows.shape[1]
     starts = torch.arange(0, len(rows) * entries, entries, device=rows.device)
-    places = use.x + starts.view(-1, *(1,) * (use.x.ndim - 1))
-    rows.view(-1, width).index_add_(0, places.flatten(), use.dy.reshape(-1, width))
+    return (use.x + starts.view(-1, *(1,) * (use.x.ndim - 1))).flatten()
+
+
+def add_lookup(use: Use, rows: Tensor, places: Tensor) -> None:
+    """Add the cotangents of a lookup at these places."""
+    width = rows.shape[-1]
+    rows.view(-1, width).index_add_(0, places, use.dy.reshape(-1, width))
