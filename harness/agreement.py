@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.causes import of_shape, of_values
 from harness.records import Status
 from harness.reference import EPSILON, Truth
 from harness.workloads import Arrays
@@ -31,6 +32,7 @@ class Agreement:
     Attributes:
         status: `ok`, `disagrees` or `nonfinite`.
         reason: what is wrong with which parameter and instance; empty if nothing is.
+        broken: the promise that is broken, a key of `harness.promises.PROMISES`; empty if none is.
         max_relative_error: largest |difference|, relative to the largest true entry of its row.
         worst_parameter: where that is.
         worst_instance: where that is, an index into the batch.
@@ -43,6 +45,7 @@ class Agreement:
     worst_parameter: str = ""
     worst_instance: int | None = None
     rows_checked: int = 0
+    broken: str = ""
 
     @property
     def digits(self) -> float | None:
@@ -69,10 +72,11 @@ def check(
 
 
 def _check(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> Agreement:
-    if problem := _contract(output, truth, dtype):
-        return Agreement(Status.DISAGREES, problem)
+    if found := _contract(output, truth, dtype):
+        broken, problem = found
+        return Agreement(Status.DISAGREES, problem, broken=broken)
     if problem := _nonfinite(output, truth):
-        return Agreement(Status.NONFINITE, problem)
+        return Agreement(Status.NONFINITE, problem, broken="finite")
     rows = {name: np.asarray(output[name])[truth.instances].astype(np.float64) for name in truth.rows}
     worst = _worst(rows, truth, dtype)
     if worst is None:
@@ -82,54 +86,29 @@ def _check(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str)
     if excess > 1:
         reason = (
             f"{name} of instance {verdict.worst_instance} is off by {error:.2g} of its largest entry, "
-            f"{excess:.2g} times the tolerance{explain(rows, truth)}"
+            f"{excess:.2g} times the tolerance{of_values(rows, truth)}"
         )
-        return Agreement(Status.DISAGREES, reason, error, name, verdict.worst_instance, verdict.rows_checked)
+        return replace(verdict, status=Status.DISAGREES, reason=reason, broken="rows")
     if problem := _weighted(output, truth, dtype):
-        return Agreement(Status.DISAGREES, problem, error, name, verdict.worst_instance, verdict.rows_checked)
+        return replace(verdict, status=Status.DISAGREES, reason=problem, broken="sum of rows")
     return verdict
 
 
-def explain(rows: Arrays, truth: Truth) -> str:
-    """The likely cause, where the pattern is a known one; otherwise empty."""
-    size = truth.batch_size
-
-    def close(transform: Any) -> bool:
-        return all(
-            np.allclose(transform(rows[name]), true, rtol=1e-3, atol=1e-3 * np.abs(true).max(initial=0))
-            for name, true in truth.rows.items()
-        )
-
-    if size > 1 and close(lambda value: value * size):
-        return ": every row is divided by the batch size"
-    if close(lambda value: value / 2):
-        return ": every row is twice what it should be"
-    if len(truth.instances) > 1:
-        flat = np.concatenate([value.reshape(len(value), -1) for value in rows.values()], axis=1)
-        true = np.concatenate([value.reshape(len(value), -1) for value in truth.rows.values()], axis=1)
-        if np.allclose(flat, flat[:1]) and not np.allclose(true, true[:1]):
-            return ": all rows are equal, as if they were summed over the batch"
-        nearest = np.array([np.abs(true - row).max(axis=1).argmin() for row in flat])
-        if len(set(nearest)) == len(nearest) and (nearest != np.arange(len(nearest))).any():
-            return ": the rows are right but in another order"
-    return ""
-
-
-def _contract(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> str:
-    """What is wrong with names, shapes and dtypes."""
+def _contract(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> tuple[str, str] | None:
+    """What is wrong with names, shapes or dtypes: which of them, and a sentence."""
     missing = sorted(set(truth.rows) - set(output))
     extra = sorted(set(output) - set(truth.rows))
     if missing or extra:
         parts = [f"{what}: {', '.join(names)}" for what, names in (("missing", missing), ("unknown", extra)) if names]
-        return f"parameters {'; '.join(parts)}"
+        return "names", f"parameters {'; '.join(parts)}"
     for name, true in truth.rows.items():
         expected = (truth.batch_size, *true.shape[1:])
         given = output[name]
         if given.shape != expected:
-            return f"{name} has shape {given.shape}, expected {expected}"
+            return "shape", f"{name} has shape {given.shape}, expected {expected}{of_shape(given.shape, expected)}"
         if given.dtype.name != dtype:
-            return f"{name} has dtype {given.dtype.name}, expected {dtype}"
-    return ""
+            return "dtype", f"{name} has dtype {given.dtype.name}, expected {dtype}"
+    return None
 
 
 def _nonfinite(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth) -> str:

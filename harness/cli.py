@@ -9,27 +9,37 @@ from typing import Annotated, Any
 
 import typer
 
-from harness import listing, options
+from harness import __version__, commands, listing, options
 from harness.listing import Json, Plugins, discovered
-from harness.options import refuse
+from harness.options import ALLOCATORS, DTYPES, Reports, Results, refuse
 
 app = typer.Typer(
-    help="Measure every known way to compute per-instance gradients, check that they agree, and say which to use.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.add_typer(listing.app, name="list")
-
-DTYPES = ("float32", "float64", "bfloat16")
-
-ALLOCATORS = {"default": ("default",), "reuse": ("reuse",), "all": ("default", "reuse")}
-
-Results = Annotated[Path, typer.Option("--results", metavar="FOLDER", help="Where runs are stored.")]
-Reports = Annotated[Path, typer.Option("--reports", metavar="FOLDER", help="Where reports are written.")]
 
 WHAT, HOW, WHERE = "What is measured", "How it is measured", "Where it goes"
+
+
+def say_version(wanted: bool) -> None:
+    """Print the version and stop."""
+    if wanted:
+        typer.echo(f"pergrad {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def pergrad(
+    version: Annotated[
+        bool, typer.Option("--version", callback=say_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Measure every known way to compute per-instance gradients, check that they agree, and say which to use.
+
+    Begin with `pergrad doctor`, then `pergrad run --quick`; or ask for one model with
+    `pergrad advise --workload my_model.py --batch-size 64`.
+    """
 
 
 @app.command()
@@ -54,7 +64,7 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="NAME|FILE|all",
-            help="This workload, or your own in a file; repeatable.  [default: policy, mlp and cnn]",
+            help="This workload, or your own in a file; repeatable.  [default: policy, cnn, mlp and your own]",
             rich_help_panel=WHAT,
         ),
     ] = None,
@@ -130,7 +140,7 @@ def run(
 
     from harness import runner, strategies
     from harness.lock import Busy
-    from harness.plan import Plan
+    from harness.plan import plan_for
     from harness.store import StoreError
     from harness.strategies import PluginError
 
@@ -144,15 +154,8 @@ def run(
         else:
             catalogue = strategies.discover(plugin or ())
             names = [catalogue.find(given).name for given in strategy] if strategy else catalogue.measurable(full)
-            found = options.workloads(workload or options.DEFAULT_WORKLOADS)
-            wanted = Plan(
-                workloads=tuple(found),
-                strategies=tuple(names),
-                devices=("cpu",),
-                workload_files={name: source for name, source in found.items() if name != source},
-                dtype=dtype,
-                allocators=ALLOCATORS[allocator],
-            )
+            wanted = plan_for(options.workloads(workload or ()), names)
+            wanted = replace(wanted, dtype=dtype, allocators=ALLOCATORS[allocator])
             wanted = wanted.quick() if quick else wanted
             given: dict[str, Any] = {
                 "batch_sizes": None if batch_size is None else options.numbers("--batch-size", batch_size, 1),
@@ -254,6 +257,12 @@ def compare(
         typer.echo(f"Page: {comparison.write(found, reports / f'{one.name}-against-{two.name}')}")
     if threshold is not None and (found.slower_than(threshold) or found.broken()):
         raise typer.Exit(1)
+
+
+for command in (commands.advise, commands.check, commands.doctor):
+    app.command()(command)
+app.add_typer(listing.app, name="list")
+app.add_typer(commands.new, name="new")
 
 
 def main() -> None:

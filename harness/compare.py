@@ -112,7 +112,7 @@ def compare(a: Path, b: Path, *, across_machines: bool = False) -> Comparison:
         harness.store.StoreError: if a folder holds no run that can be read.
     """
     one, two = store.load(a), store.load(b)
-    machines = _machine_differences(one, two)
+    machines = machine_differences(_entries(one, "machine"), _entries(two, "machine"))
     if machines and not across_machines:
         raise DifferentMachines(
             f"{one.name} and {two.name} were measured on different machines ({'; '.join(machines)}), so their times "
@@ -126,7 +126,7 @@ def compare(a: Path, b: Path, *, across_machines: bool = False) -> Comparison:
 
 def differences(one: Run, two: Run) -> tuple[str, ...]:
     """In what machine, versions, variables and settings of two runs differ: `jax 0.10.2 and 0.11.0`."""
-    return (*_machine_differences(one, two), *_other_differences(one, two))
+    return (*machine_differences(_entries(one, "machine"), _entries(two, "machine")), *_other_differences(one, two))
 
 
 def ratio(numerator: Estimate, denominator: Estimate) -> Interval:
@@ -195,8 +195,8 @@ def _failed(status: str) -> bool:
     return status in set(Status) and Status(status).is_failure
 
 
-def _machine_differences(one: Run, two: Run) -> list[str]:
-    here, there = _entries(one, "machine"), _entries(two, "machine")
+def machine_differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+    """In what two machines differ, as `harness.machine.describe` tells of them; none are the same machine."""
     return [
         f"{name} {_said(here, name)} and {_said(there, name)}" for name in SAME_MACHINE if not _alike(name, here, there)
     ]

@@ -51,10 +51,15 @@ def list_strategies(as_json: Json = False, plugin: Plugins = None) -> None:
 def list_workloads(as_json: Json = False) -> None:
     """Every workload: a model, its loss, its parameters and its batches."""
     from harness.facts import facts
+    from harness.isolated import IsolatedError
 
     entries: list[dict[str, Any]] = []
-    for workload in workloads.builtin():
-        known = facts(workload)
+    for workload in [*workloads.builtin(), *workloads.others()]:
+        try:
+            known = facts(workload)
+        except IsolatedError as error:
+            entries.append({"name": workload.name, "summary": f"unavailable: {error}"})
+            continue
         entries.append(
             {
                 "name": workload.name,
@@ -70,6 +75,8 @@ def list_workloads(as_json: Json = False) -> None:
         return
     for entry in entries:
         typer.echo(f"{entry['name']}\n  {entry['summary']}")
+        if "framework" not in entry:
+            continue
         typer.echo(
             f"  per instance: {entry['gradient_bytes_per_instance'] / 1e3:,.1f} kB of gradients, "
             f"{(entry['flops_per_instance'] or 0) / 1e6:,.3g} Mflop; runs in {entry['framework']}"

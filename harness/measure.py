@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
             step, output, build_s, first_call_s = build(subject, problem, batches[0])
         columns: dict[str, Any] = {"build_s": build_s, "first_call_s": first_call_s, "facts": problem.facts}
         if broken := checks.contract(adapter, output):
-            return task.row(batch_size, Status.DISAGREES, broken, **columns)
+            return task.row(batch_size, Status.DISAGREES, broken, broken="contract", **columns)
         started = time.perf_counter()
         fetched = subject.fetch(output)
         fetch_s = time.perf_counter() - started
@@ -119,8 +119,8 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
         columns |= {"fetch_s": fetch_s, "output_bytes": size, "device_name": adapter.device_of(first_array(output))}
         if verdict.status is Status.OK and task.checks:
             problems = [
-                checks.finished(subject.fetch, output, first_call_s),
-                checks.fetch_time(fetch_s, len(fetched) * batch_size, size, first_call_s),
+                ("finished", checks.finished(subject.fetch, output, first_call_s)),
+                ("fetch", checks.fetch_time(fetch_s, len(fetched) * batch_size, size, first_call_s)),
             ]
             verdict = _with_problem(verdict, problems)
         del output, fetched
@@ -145,13 +145,14 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
             if task.checks:
                 problem.facts.update({name: find() for name, find in problem.afterwards.items()})
                 changed = checks.unchanged(before, checks.digests(adapter, problem, batches))
-                verdict = _with_problem(verdict, [changed])
+                verdict = _with_problem(verdict, [("unchanged", changed)])
     return task.row(
         batch_size,
         verdict.status,
         verdict.reason,
         max_relative_error=verdict.max_relative_error,
         digits=verdict.digits,
+        broken=verdict.broken,
         worst_parameter=verdict.worst_parameter,
         worst_instance=verdict.worst_instance,
         rows_checked=verdict.rows_checked,
@@ -209,16 +210,18 @@ def trial(subject: Subject, batch_size: int) -> float:
         return build_s + first_call_s + FEWEST_CALLS * (time.perf_counter() - started)
 
 
-def _problems(subject: Subject, step: Step, batches: list[Batch], truths: list[Truth], timing: Timing) -> Iterator[str]:
-    """What the checks of the clock and of the rows find; the next one is made only if the last found nothing."""
+def _problems(
+    subject: Subject, step: Step, batches: list[Batch], truths: list[Truth], timing: Timing
+) -> Iterator[tuple[str, str]]:
+    """(promise, what is wrong) for the clock and the rows; the next check is made only if the last found nothing."""
     task, adapter, fetch = subject.task, subject.adapter, subject.fetch
     first, second = subject.drawn(truths[0].batch_size, 2)
-    yield checks.outside(timing)
-    yield checks.doubling(adapter, step, batches, fetch, timing.median_s)
-    yield checks.fresh_batches(
-        adapter, step, subject.place, first, truths[0], fetch, task.dtype, batches[0], task.seed, task.quantity
-    )
-    yield checks.independence(step, subject.place, (first, second), truths[0], fetch, task.dtype, task.quantity)
+    place, truth, dtype, quantity = subject.place, truths[0], task.dtype, task.quantity
+    yield "clock", checks.outside(timing)
+    yield "doubling", checks.doubling(adapter, step, batches, fetch, timing.median_s)
+    fresh = checks.fresh_batches(adapter, step, place, first, truth, fetch, dtype, batches[0], task.seed, quantity)
+    yield "fresh batches", fresh
+    yield "independence", checks.independence(step, place, (first, second), truth, fetch, dtype, quantity)
 
 
 def _columns(timing: Timing, warm: Warmup, most_rounds: int) -> dict[str, Any]:
@@ -251,12 +254,12 @@ def _marks(
         yield f"evaluates the loss {evaluations:g} times per instance"
 
 
-def _with_problem(verdict: Agreement, problems: Iterator[str] | list[str]) -> Agreement:
-    """The verdict, or `disagrees` with the first problem there is."""
-    found = next((problem for problem in problems if problem), "")
+def _with_problem(verdict: Agreement, problems: Iterable[tuple[str, str]]) -> Agreement:
+    """The verdict, or `disagrees` with the first (promise, problem) there is."""
+    promise, found = next((entry for entry in problems if entry[1]), ("", ""))
     if not found or verdict.status is not Status.OK:
         return verdict
-    return replace(verdict, status=Status.DISAGREES, reason=found)
+    return replace(verdict, status=Status.DISAGREES, reason=found, broken=promise)
 
 
 def _severity(verdict: Agreement) -> tuple[bool, float]:

@@ -7,12 +7,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
     from harness.plan import Plan
+
+Results = Annotated[Path, typer.Option("--results", metavar="FOLDER", help="Where runs are stored.")]
+Reports = Annotated[Path, typer.Option("--reports", metavar="FOLDER", help="Where reports are written.")]
+
+DTYPES = ("float32", "float64", "bfloat16")
+
+ALLOCATORS = {"default": ("default",), "reuse": ("reuse",), "all": ("default", "reuse")}
 
 DEFAULT_WORKLOADS = ("policy", "cnn", "mlp")
 """The smallest results first: a process that has freed large ones gets memory in another way afterwards."""
@@ -58,12 +65,17 @@ def percent(option: str, text: str) -> float:
 
 
 def workloads(given: Sequence[str]) -> dict[str, str]:
-    """Name -> where it is found, of the workloads asked for; `all` means those that come with pergrad."""
-    from harness.workloads import builtin, find
+    """Name -> where it is found, of the workloads asked for; `all` means those that `pergrad list workloads` shows.
 
-    found = [find(name) for name in given if name != "all"]
+    Without any they are `DEFAULT_WORKLOADS` and those of the current folder and of installed packages.
+    """
+    from harness.workloads import builtin, find, others
+
+    found = [find(name) for name in given or DEFAULT_WORKLOADS if name != "all"]
     if "all" in given:
         found = [*builtin(), *found]
+    if "all" in given or not given:
+        found += others()
     return {workload.name: workload.source for workload in found}
 
 

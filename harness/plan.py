@@ -64,6 +64,12 @@ class Plan:
         return replace(self, batch_sizes=(1, 16, 256), passes=1, limit_s=20.0, target_s=0.3, control=False)
 
 
+def plan_for(workloads: Mapping[str, str], strategies: Sequence[str]) -> Plan:
+    """A plan with everything else by default. `workloads` maps names to where they are found (`workloads.find`)."""
+    files = {name: source for name, source in workloads.items() if name != source}
+    return Plan(tuple(workloads), tuple(strategies), devices=("cpu",), workload_files=files)
+
+
 def jobs(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Job]:
     """All jobs, pass after pass, in another random order in each, so that drift hits everyone alike.
 
@@ -168,10 +174,15 @@ def extrapolate(history: Sequence[tuple[int, float]], batch_size: int) -> float:
 
 
 def trial_size(history: Sequence[tuple[int, float]], batch_size: int, limit_s: float) -> int | None:
-    """A smaller batch size to try first: after a large step, if a cost that grows with B squared would not fit."""
+    """A smaller batch size to try first: after a large step, if a cost that grows with B squared might not fit.
+
+    A prediction from smaller sizes errs by a factor of two, and being stopped at the limit costs all of it.
+    """
     size, seconds = max(history, default=(1, 1.0))
     step = batch_size / size
-    return size * 4 if step > 4 and seconds * step**2 > limit_s else None
+    if step < 4 or seconds * step**2 <= limit_s / 2:
+        return None
+    return size * (4 if step > 4 else 2)
 
 
 START_S = {"tf1": 6.0, "tf2": 6.0, "jax": 2.0, "torch": 3.0, "numpy": 1.0}

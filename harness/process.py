@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import selectors
@@ -18,6 +17,7 @@ from typing import IO, Any
 
 import psutil
 
+from harness import frameworks
 from harness.records import Measurement, Status
 from harness.task import Job, Task, to_json
 
@@ -72,7 +72,7 @@ def environment(
     if threads is not None:
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         variables |= dict.fromkeys(names, str(threads))
-    variables |= importlib.import_module(f"harness.frameworks.{framework}").ADAPTER.environment(dtype)
+    variables |= frameworks.adapter_class(framework).environment(dtype)
     return variables
 
 
@@ -88,19 +88,20 @@ def measure(job: Job) -> Iterator[Measurement]:
             yield row
             if row.status is Status.TIMEOUT:
                 for task in job:
-                    for size in task.batch_sizes if task.workload == row.workload else ():
+                    for size in task.batch_sizes if _about(task, row) else ():
                         reason = f"batch size {row.batch_size} already took longer than the limit of {task.limit_s:g} s"
                         yield task.row(size, Status.SKIPPED, reason)
                 job = _without(job, row, *(size for task in job for size in task.batch_sizes))
 
 
 def _without(job: Job, row: Measurement, *sizes: int) -> Job:
-    """The job without these batch sizes of the row's workload, and without tasks that have none left."""
-    left = (
-        task.only([size for size in task.batch_sizes if task.workload != row.workload or size not in sizes])
-        for task in job
-    )
+    """The job without these batch sizes of the row's task, and without tasks that have none left."""
+    left = (task.only(set(task.batch_sizes) - set(sizes)) if _about(task, row) else task for task in job)
     return tuple(task for task in left if task.batch_sizes)
+
+
+def _about(task: Task, row: Measurement) -> bool:
+    return (task.strategy, task.workload) == (row.strategy, row.workload)
 
 
 def _one_worker(job: Job) -> Iterator[Measurement]:

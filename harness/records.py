@@ -68,6 +68,8 @@ class Measurement:
     status: Status
     reason: str = ""
     """Why the status is not `ok`, in one sentence; empty for `ok`."""
+    broken: str = ""
+    """The promise of `harness.promises` that a strategy which disagrees has broken."""
     detail: str = ""
     """Last frames of a traceback, last lines of stderr: whatever helps to repair a failure."""
     allocator: str = "default"

@@ -157,7 +157,13 @@ class NotFinite(PluginError):
 
 
 def write(
-    path: Path, source: str, size: int, seed: int, dtype: str, quantities: Sequence[str] = tuple(QUANTITIES)
+    path: Path,
+    source: str,
+    size: int,
+    seed: int,
+    dtype: str,
+    quantities: Sequence[str] = tuple(QUANTITIES),
+    thorough: bool = True,
 ) -> None:
     """Compute the truth about the batches that strategies are measured on, into a file for `load`.
 
@@ -171,6 +177,7 @@ def write(
         seed: what parameters and batches are drawn from.
         dtype: the dtype under test.
         quantities: what is asked about; clipped sums need the norm of every instance, which takes long.
+        thorough: whether the first batch has more rows, and coupled instances are looked for.
 
     Raises:
         Coupled: if the workload's instances are not independent.
@@ -179,20 +186,22 @@ def write(
     """
     workload = workloads.find(source)
     if workload.through_ops:
-        write_here(str(path), source, size, seed, dtype, list(quantities))
+        write_here(str(path), source, size, seed, dtype, list(quantities), thorough)
     else:
         function = "harness.reference:write_here"
-        arguments = (str(path), source, size, seed, dtype, list(quantities))
+        arguments = (str(path), source, size, seed, dtype, list(quantities), thorough)
         isolated.call(function, *arguments, framework=engine.framework(workload), dtype="float64")
 
 
-def write_here(path: str, source: str, size: int, seed: int, dtype: str, quantities: Sequence[str]) -> None:
+def write_here(
+    path: str, source: str, size: int, seed: int, dtype: str, quantities: Sequence[str], thorough: bool
+) -> None:
     """What `write` does, in this process."""
     workload = workloads.find(source)
     parameters = cast(workload.initial_parameters(seed), dtype)
     batches = [cast(batch, dtype) for batch in workload.batches(seed, size, BATCHES)]
     truths = [
-        compute(workload, parameters, batch, quantities=quantities, thorough=number == 0)
+        compute(workload, parameters, batch, quantities=quantities, thorough=thorough and number == 0)
         for number, batch in enumerate(batches)
     ]
     save(Path(path), truths)

@@ -30,8 +30,14 @@ QUANTITIES = {
 }
 """Quantity -> what a step returns for it."""
 
+INTERFACE = 1
+"""Version of the interface of strategies and workloads; raised when a plugin that worked would not work any more."""
+
 DEVICES = ("cpu", "gpu")
 FOLDER = Path(__file__).resolve().parent.parent / "strategies"
+LOCAL_FOLDER = Path("strategies")
+"""Where `pergrad new` puts a strategy, below the current folder; in a checkout the two are the same."""
+
 ENTRY_POINTS = "pergrad.strategies"
 
 Build = Callable[[Any], Step]
@@ -142,8 +148,14 @@ def strategy(
     reuses_output: bool = False,
     environment: Mapping[str, str] | None = None,
     full_only: bool = False,
+    interface: int = INTERFACE,
 ) -> Callable[[Build], Strategy]:
-    """Declare a function to be a strategy.
+    """Declare a function to be a strategy; the keywords are the attributes of `Strategy`.
+
+    The function receives a `Problem` and returns `step(batch)`, which returns what the quantity says (`QUANTITIES`):
+    for `gradients` a dict with an array (B, *parameter.shape) for every parameter, in the parameters' dtype, or a
+    list of B dicts without that axis. It imports its framework inside, and raises `Unsupported` for what it cannot
+    do. A package that is not part of pergrad states the version of the interface it was written for.
 
     Example::
 
@@ -156,8 +168,9 @@ def strategy(
             return lambda batch: gradients(problem.parameters, batch)
 
     Raises:
-        PluginError: if a keyword has a value outside the interface.
+        PluginError: if a keyword has a value outside the interface, or the plugin is for another version of it.
     """
+    check_interface(interface)
     for given, allowed, keyword in (
         ((framework,), FRAMEWORKS, "framework"),
         ((quantity,), tuple(QUANTITIES), "quantity"),
@@ -185,15 +198,30 @@ def strategy(
     return declare
 
 
+def check_interface(version: int) -> None:
+    """Refuse a plugin that was written for another version of the interface.
+
+    Raises:
+        PluginError: if it was.
+    """
+    if version != INTERFACE:
+        newer = "pergrad" if version > INTERFACE else "version of the plugin"
+        raise PluginError(
+            f"written for version {version} of pergrad's plugin interface, and this pergrad has version {INTERFACE}: "
+            f"install a newer {newer}"
+        )
+
+
 def discover(plugins: Iterable[Path] = ()) -> Catalogue:
-    """Find all strategies: the files in `strategies/`, installed entry points, and the given plugin files.
+    """Find all strategies: those of pergrad, those below the current folder, installed entry points, plugin files.
 
     Raises:
         PluginError: if two plugins have one name, or a plugin file does not exist.
     """
     found: list[Strategy] = []
     broken: list[Unavailable] = []
-    for path in [*sorted(FOLDER.glob("*/*.py")), *plugins]:
+    known = [*sorted(FOLDER.glob("*/*.py")), *sorted(LOCAL_FOLDER.glob("*/*.py")), *plugins]
+    for path in {path.resolve(): path for path in known}.values():
         if path.name.startswith("_"):
             continue
         if not path.is_file():

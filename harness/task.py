@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -59,9 +59,9 @@ class Task:
         values["truths"] = {int(size): path for size, path in values["truths"].items()}
         return Task(**values)
 
-    def only(self, batch_sizes: Sequence[int]) -> Task:
-        """The same task with these batch sizes only."""
-        return replace(self, batch_sizes=tuple(batch_sizes))
+    def only(self, batch_sizes: Iterable[int]) -> Task:
+        """The same task with these batch sizes only, ascending."""
+        return replace(self, batch_sizes=tuple(sorted(batch_sizes)))
 
     def row(self, batch_size: int, status: Status, reason: str = "", **columns: Any) -> Measurement:
         """A row about one of the task's cases."""
@@ -82,7 +82,10 @@ class Task:
 
 
 Job = tuple[Task, ...]
-"""Tasks that one worker measures one after another: one strategy on one device, on several workloads."""
+"""Tasks that one worker measures one after another: of one framework, on one device, with one environment.
+
+A run gives a worker one strategy and several workloads, so that no strategy inherits what another left behind.
+"""
 
 
 def to_json(job: Job) -> str:

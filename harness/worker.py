@@ -18,6 +18,7 @@ import sysconfig
 import tempfile
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -34,6 +35,7 @@ from harness.frameworks import witness
 from harness.measure import Evaluations, Subject, Witnesses, least_seconds, measure, trial
 from harness.pulse import pulse_s
 from harness.records import Measurement, Status
+from harness.strategies import Strategy
 from harness.task import Job, Task, from_json
 
 Emit = Callable[[dict[str, Any]], None]
@@ -54,17 +56,13 @@ class Worker:
     def __init__(self, job: Job, emit: Emit) -> None:
         self.job = job
         self.emit = emit
-        self.measured: dict[str, list[tuple[int, float]]] = {task.workload: [] for task in job}
+        self.measured: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
         task = job[0]
         forks = witness.forks()
         started = time.perf_counter()
         self.adapter = frameworks.load(task.framework, task.threads)
         self.import_s = time.perf_counter() - started
         self.device = self.adapter.device(task.device)
-        self.strategy = strategies.load(task.loads or task.strategy, task.plugin)
-        for package in self.strategy.requires:
-            if find_spec(package) is None:
-                raise ModuleNotFoundError(f"{package} is not installed; {task.strategy} needs it", name=package)
         self.witnesses = Witnesses(witness.compilations(task.framework), forks, Evaluations())
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -90,13 +88,13 @@ class Worker:
             started=started.isoformat(timespec="seconds"),
         )
         if (least := least_seconds(row)) is not None:
-            self.measured[task.workload].append((batch_size, least))
+            self.measured[task.strategy, task.workload].append((batch_size, least))
         self.emit({"event": "row", "row": row.as_json()})
 
     def _row(self, task: Task, batch_size: int, stopwatch: Stopwatch) -> Measurement:
         try:
             workload = workloads.find(task.source or task.workload)
-            subject = Subject(task, self.strategy, workload, self.adapter, self.device, self.witnesses)
+            subject = Subject(task, _strategy(task), workload, self.adapter, self.device, self.witnesses)
             if (expected := self._expected_s(subject, batch_size)) > task.limit_s:
                 reason = f"{expected:.0f} s expected from smaller batches, the limit is {task.limit_s:g} s"
                 return task.row(batch_size, Status.SKIPPED, reason)
@@ -111,12 +109,22 @@ class Worker:
         After a large step in the batch size, smaller trials come first where a cost that grows with B squared
         would pass the limit: giving up after them costs less than being stopped.
         """
-        history, limit_s = self.measured[subject.task.workload], subject.task.limit_s
+        task = subject.task
+        history, limit_s = self.measured[task.strategy, task.workload], task.limit_s
         expected = plan.extrapolate(history, batch_size)
         while expected <= limit_s and (size := plan.trial_size(history, batch_size, limit_s)) is not None:
             history.append((size, trial(subject, size)))
             expected = plan.extrapolate(history, batch_size)
         return expected
+
+
+def _strategy(task: Task) -> Strategy:
+    """The strategy of a task, if all that it needs is installed."""
+    strategy = strategies.load(task.loads or task.strategy, task.plugin)
+    for package in strategy.requires:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"{package} is not installed; {task.strategy} needs it", name=package)
+    return strategy
 
 
 def classify(error: BaseException) -> tuple[Status, str]:
@@ -127,7 +135,7 @@ def classify(error: BaseException) -> tuple[Status, str]:
         return Status.UNSUPPORTED, text or "no reason given"
     if DATA_DEPENDENT.search(named):
         return Status.UNSUPPORTED, f"data-dependent control flow: {text}"
-    if isinstance(error, ModuleNotFoundError):
+    if isinstance(error, ModuleNotFoundError | strategies.PluginError):
         return Status.UNAVAILABLE, text
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{named} {error}"[:5000]):
         return Status.OUT_OF_MEMORY, text if isinstance(error, MemoryError) and text else named
@@ -138,7 +146,7 @@ def run(job: Job, emit: Emit) -> None:
     """Measure a job. A missing framework, package or device becomes the status of all its cases."""
     try:
         worker = Worker(job, emit)
-    except (ImportError, frameworks.DeviceAbsent, strategies.PluginError) as error:
+    except (ImportError, frameworks.DeviceAbsent) as error:
         for task in job:
             for batch_size in task.batch_sizes:
                 emit({"event": "row", "row": task.row(batch_size, Status.UNAVAILABLE, str(error)).as_json()})

@@ -107,3 +107,8 @@ def test_a_large_step_to_a_doubtful_size_is_tried_in_between() -> None:
     assert plan.trial_size([(1, 0.5)], 256, limit_s=60) == 4
     assert plan.trial_size([(1, 0.0001)], 256, limit_s=60) is None
     assert plan.trial_size([(64, 1.0)], 256, limit_s=60) is None
+
+
+def test_a_size_that_may_just_reach_the_limit_is_tried_at_half() -> None:
+    # Seconds of unstack at B=64 on two cores; B=256 was stopped after 60 s.
+    assert plan.trial_size([(16, 0.45), (64, 2.65)], 256, limit_s=60) == 128

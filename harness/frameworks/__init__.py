@@ -6,7 +6,7 @@ import importlib
 
 from harness.frameworks.base import Adapter, Device, DeviceAbsent
 
-__all__ = ["PACKAGES", "Adapter", "Device", "DeviceAbsent", "load"]
+__all__ = ["PACKAGES", "Adapter", "Device", "DeviceAbsent", "adapter_class", "load"]
 
 PACKAGES = {
     "tf1": ("tensorflow", "tensorflow"),
@@ -24,5 +24,10 @@ def load(framework: str, threads: int | None = None) -> Adapter:
     Raises:
         ImportError: if the framework is not installed.
     """
+    return adapter_class(framework)(threads)
+
+
+def adapter_class(framework: str) -> type[Adapter]:
+    """The adapter's class, for what is known without importing the framework."""
     adapter: type[Adapter] = importlib.import_module(f"harness.frameworks.{framework}").ADAPTER
-    return adapter(threads)
+    return adapter

@@ -12,6 +12,9 @@ sizes of a variant for tests.
 A module may be written for some frameworks only, with `frameworks = ("torch",)` at its top. Then there is no
 `ops`: the function is `losses(parameters, batch)`, and the module is imported nowhere but in a process of that
 framework, so it may import it.
+
+A package may declare one with `@workload(...)` instead, and name it in the entry point as `module:function`; then the
+module is imported everywhere, and imports its framework inside its functions.
 """
 
 from __future__ import annotations
@@ -20,73 +23,25 @@ import ast
 import importlib
 import importlib.util
 import inspect
-import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
+from harness.strategies import FRAMEWORKS, PluginError, check_interface, load_file, suggestion
+from harness.workloads._declared import Arrays, Workload, cast, is_floating, split, workload
 
-from harness.layouts import Layout
-from harness.problem import Losses
-from harness.strategies import FRAMEWORKS, PluginError, load_file, suggestion
+__all__ = ["Arrays", "Workload", "builtin", "cast", "find", "is_floating", "load", "others", "split", "workload"]
 
 FOLDER = Path(__file__).resolve().parent
+LOCAL_FOLDER = Path("workloads")
+"""Where `pergrad new` puts a workload, below the current folder."""
+
 ENTRY_POINTS = "pergrad.workloads"
 SMALL = "-small"
-
-Arrays = dict[str, np.ndarray[Any, Any]]
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A model, its loss, its parameters and its batches.
-
-    The attributes `losses`, `parameters` and `batch` are the functions described at the top of this module;
-    `losses` takes `ops` in any case.
-
-    Attributes:
-        source: what `find` takes to find it again in another process: a name or an absolute path.
-        frameworks: the frameworks whose strategies can run it.
-        layouts: canonical layouts of those parameters and inputs that PyTorch orders differently.
-    """
-
-    name: str
-    losses: Losses
-    parameters: Callable[[np.random.Generator], Arrays]
-    batch: Callable[[np.random.Generator, int], Arrays]
-    docstring: str
-    path: Path
-    source: str = ""
-    frameworks: tuple[str, ...] = FRAMEWORKS
-    layouts: Mapping[str, Layout] = field(default_factory=dict)
-
-    @property
-    def through_ops(self) -> bool:
-        """Whether it is written through `ops`, for all frameworks, so that it can be read without loading one."""
-        return self.frameworks == FRAMEWORKS
-
-    @property
-    def summary(self) -> str:
-        """The first line of the docstring."""
-        return self.docstring.partition("\n")[0]
-
-    @property
-    def code(self) -> str:
-        """The text of the workload's file."""
-        return self.path.read_text(encoding="utf-8")
-
-    def initial_parameters(self, seed: int) -> Arrays:
-        """The parameters that every strategy starts from, float64; the same for the same seed."""
-        return self.parameters(_generator(seed, self.name))
-
-    def batches(self, seed: int, size: int, count: int) -> list[Arrays]:
-        """`count` different batches of `size` instances; the same for the same seed."""
-        return [self.batch(_generator(seed, self.name, size, number), size) for number in range(count)]
 
 
 def builtin() -> list[Workload]:
@@ -94,8 +49,13 @@ def builtin() -> list[Workload]:
     return [find(name) for name in sorted(_builtin_paths())]
 
 
+def others() -> list[Workload]:
+    """The workloads below the current folder and those of installed packages, sorted by name."""
+    return [find(name) for name in sorted({*_paths(LOCAL_FOLDER), *_entry_points()} - {*_builtin_paths()})]
+
+
 def find(name_or_path: str | Path, small: bool = False) -> Workload:
-    """The workload of that name, built in or from an installed entry point, or the one in that file.
+    """The workload of that name, built in, below the current folder or installed, or the one in that file.
 
     `small` asks for the variant for tests, which is also found as `<name>-small`; a workload that has none is tiny
     itself.
@@ -105,16 +65,18 @@ def find(name_or_path: str | Path, small: bool = False) -> Workload:
     """
     given = str(name_or_path)
     builtin_paths = _builtin_paths()
-    installed = {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINTS)}
+    installed, local = _entry_points(), _paths(LOCAL_FOLDER)
     name = given.removesuffix(SMALL)
     small = small or name != given
     if name in builtin_paths:
         return load(builtin_paths[name], small=small)
+    if name in local:
+        return load(local[name], small=small)
     if name in installed:
         return _load_entry_point(installed[name], small)
     if given.endswith(".py"):
         return load(Path(given), small=small)
-    known = [*builtin_paths, *installed]
+    known = [*builtin_paths, *local, *installed]
     raise PluginError(f"unknown workload {given!r}; {suggestion(given, known)} A file's path ends in .py")
 
 
@@ -131,36 +93,27 @@ def load(path: Path, small: bool = False) -> Workload:
     return _read(name, name if is_builtin else str(path.resolve()), path, partial(load_file, path), small)
 
 
-def cast(arrays: Mapping[str, np.ndarray[Any, Any]], dtype: str) -> Arrays:
-    """The arrays with every floating one converted to `dtype`; integers stay as they are.
-
-    Raises:
-        PluginError: if `dtype` is bfloat16 and the package ml_dtypes, which teaches it to NumPy, is missing.
-    """
-    if dtype == "bfloat16":
-        try:
-            importlib.import_module("ml_dtypes")
-        except ImportError as error:
-            raise PluginError("NumPy knows bfloat16 only through the package ml_dtypes: install it") from error
-    return {name: value.astype(dtype) if is_floating(value) else value for name, value in arrays.items()}
-
-
-def is_floating(array: np.ndarray[Any, Any]) -> bool:
-    """Whether the array holds floating-point numbers, bfloat16 included, which NumPy itself does not know."""
-    return np.issubdtype(array.dtype, np.floating) or array.dtype.name == "bfloat16"
-
-
-def split(parameters: Mapping[str, np.ndarray[Any, Any]]) -> tuple[Arrays, Arrays]:
-    """(what is differentiated, what is state): floating-point parameters and the others."""
-    floats = {name: value for name, value in parameters.items() if is_floating(value)}
-    return floats, {name: value for name, value in parameters.items() if name not in floats}
-
-
 def _builtin_paths() -> dict[str, Path]:
-    return {path.stem.replace("_", "-"): path for path in FOLDER.glob("*.py") if not path.name.startswith("_")}
+    return _paths(FOLDER)
+
+
+def _paths(folder: Path) -> dict[str, Path]:
+    return {path.stem.replace("_", "-"): path for path in folder.glob("*.py") if not path.name.startswith("_")}
+
+
+def _entry_points() -> dict[str, metadata.EntryPoint]:
+    return {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINTS)}
 
 
 def _load_entry_point(entry: metadata.EntryPoint, small: bool) -> Workload:
+    if entry.attr:
+        try:
+            declared = entry.load()
+        except Exception as error:
+            raise PluginError(f"workload {entry.name} cannot be imported: {error}") from error
+        if not isinstance(declared, Workload):
+            raise PluginError(f"workload {entry.name}: {entry.value} is not a function decorated with @workload(...)")
+        return replace(declared, name=entry.name, source=entry.name)
     try:
         spec = importlib.util.find_spec(entry.module)
     except ImportError as error:
@@ -179,6 +132,11 @@ def _read(name: str, source: str, path: Path, import_module: Callable[[], Module
     defined = _defined(tree)
     if missing := [function for function in ("losses", "parameters", "batch") if function not in defined]:
         raise PluginError(f"workload {path} lacks the function(s) {', '.join(missing)}")
+    if isinstance(version := _assigned(tree, "interface"), ast.Constant):
+        try:
+            check_interface(int(str(version.value)))
+        except PluginError as error:
+            raise PluginError(f"workload {name} is {error}") from error
     docstring = inspect.cleandoc(ast.get_docstring(tree) or "")
     frameworks = _frameworks(tree, path)
     small = small and "SMALL" in defined
@@ -228,22 +186,23 @@ def _defined(tree: ast.Module) -> set[str]:
 
 def _frameworks(tree: ast.Module, path: Path) -> tuple[str, ...]:
     """The value of `frameworks` at the top level of a module, all frameworks if there is none."""
+    given = _assigned(tree, "frameworks")
+    if given is None:
+        return FRAMEWORKS
+    try:
+        value = tuple(ast.literal_eval(given))
+    except (ValueError, TypeError):
+        value = ()
+    if not value or not set(value) <= set(FRAMEWORKS):
+        raise PluginError(
+            f"workload {path}: frameworks = {ast.unparse(given)} is not a tuple of names out of {', '.join(FRAMEWORKS)}"
+        )
+    return value
+
+
+def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
+    """What is assigned to a name at the top level of a module."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "frameworks" for t in node.targets):
-            try:
-                value = tuple(ast.literal_eval(node.value))
-            except (ValueError, TypeError):
-                value = ()
-            if not value or not set(value) <= set(FRAMEWORKS):
-                given = ast.unparse(node.value)
-                raise PluginError(
-                    f"workload {path}: frameworks = {given} is not a tuple of names out of {', '.join(FRAMEWORKS)}"
-                )
-            return value
-    return FRAMEWORKS
-
-
-def _generator(seed: int, *keys: str | int) -> np.random.Generator:
-    # Strings go through CRC32, because Python's own hash differs from process to process.
-    words = [zlib.crc32(key.encode()) if isinstance(key, str) else key for key in keys]
-    return np.random.default_rng([seed, *words])
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+            return node.value
+    return None

@@ -1,0 +1,209 @@
+"""`pergrad advise`: the contest with made-up times, and the whole command with a cheap framework."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from harness import advice, contest, experience
+from harness.cli import app
+from harness.contest import Contest, Question
+from harness.experience import Memory, Model
+from harness.records import Measurement, Status
+from harness.strategies import Catalogue, Strategy, discover
+from harness.task import Job
+
+QUESTION = Question(
+    name="policy",
+    source="policy",
+    frameworks=("numpy",),
+    model=Model(45, 300),
+    batch_size=8,
+    quantity="gradients",
+    dtype="float32",
+    truth="truth.npz",
+)
+
+
+def strategies(*names: str) -> list[tuple[Strategy, float]]:
+    """Made-up strategies of numpy, all equally promising."""
+    known = discover().find("numpy/autograd-loop")
+    return [(replace(known, name=f"numpy/{name}"), 1.0) for name in names]
+
+
+class Machine:
+    """Stands in for worker processes: every strategy has a time, and every process errs by a factor of its own."""
+
+    def __init__(self, microseconds: dict[str, float], spread: float = 0.0) -> None:
+        self.microseconds = microseconds
+        self.spread = spread
+        self.rng = np.random.default_rng(0)
+        self.jobs: list[list[str]] = []
+
+    def measure(self, job: Job) -> Iterator[Measurement]:
+        self.jobs.append([task.strategy for task in job])
+        for task in job:
+            typical = self.microseconds[task.strategy.partition("/")[2]]
+            if typical < 0:
+                yield task.row(task.batch_sizes[0], Status.DISAGREES, "wrong on purpose")
+                continue
+            of_process = typical * float(np.exp(self.rng.normal(0, self.spread)))
+            samples = of_process * self.rng.uniform(0.99, 1.01, 50) * 1000
+            yield task.row(
+                task.batch_sizes[0],
+                Status.OK,
+                samples_ns=tuple(int(sample) for sample in samples),
+                median_s=of_process * 1e-6,
+                build_s=0.1,
+                first_call_s=0.2,
+                import_s=0.0,
+                case_s=0.0,
+            )
+
+
+def hold(machine: Machine, monkeypatch: pytest.MonkeyPatch, names: list[str], within_s: float = 60) -> Contest:
+    monkeypatch.setattr(contest.process, "measure", machine.measure)
+    return contest.contest(QUESTION, strategies(*names), time.monotonic() + within_s, lambda line: None)
+
+
+def test_the_fastest_wins_and_the_hopeless_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine({"fast": 100, "middle": 150, "slow": 1000})
+
+    state = hold(machine, monkeypatch, ["slow", "fast", "middle"])
+
+    assert [name for name, _ in state.standing()] == ["numpy/fast", "numpy/middle", "numpy/slow"]
+    assert "numpy/slow" not in state.rounds
+    assert state.survivors() == ["numpy/fast"]
+
+
+def test_the_first_look_shares_a_process_and_the_rounds_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine({"fast": 100, "middle": 110, "slow": 1000})
+
+    hold(machine, monkeypatch, ["slow", "fast", "middle"])
+
+    assert machine.jobs[0] == ["numpy/slow", "numpy/fast", "numpy/middle"]
+    assert all(len(job) == 1 for job in machine.jobs[1:])
+
+
+def test_two_that_cannot_be_told_apart_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine({"one": 100, "other": 101}, spread=0.05)
+
+    state = hold(machine, monkeypatch, ["one", "other"], within_s=5)
+    said = advice.text(advice.advice(state, [], strategies("one", "other")))
+
+    assert len(state.survivors()) == 2
+    assert "within the noise" in said
+
+
+def test_a_strategy_that_disagrees_is_never_ranked_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine({"right": 100, "wrong": -1})
+    found = strategies("right", "wrong")
+
+    state = hold(machine, monkeypatch, ["right", "wrong"])
+
+    assert [name for name, _ in state.standing()] == ["numpy/right"]
+    assert contest.left_out(state, found) == {"numpy/wrong": "disagrees: wrong on purpose"}
+
+
+def test_no_measurement_is_begun_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine({"one": 100, "other": 101})
+
+    state = hold(machine, monkeypatch, ["one", "other"], within_s=0.1)
+
+    assert machine.jobs == []
+    assert state.standing() == []
+
+
+def test_the_unpromising_are_not_measured_while_others_give_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine({"good": 100, "better": 90, "known-to-be-slow": 1})
+    found = strategies("good", "better", "known-to-be-slow")
+    found[2] = (found[2][0], 50.0)
+    monkeypatch.setattr(contest.process, "measure", machine.measure)
+
+    state = contest.contest(QUESTION, found, time.monotonic() + 60, lambda line: None)
+
+    assert "numpy/known-to-be-slow" not in state.first
+    assert contest.not_tried(state, found) == {"numpy/known-to-be-slow": 50.0}
+
+
+def test_a_model_is_expected_to_behave_as_those_that_resemble_it() -> None:
+    small, large = Model(50, 300), Model(1_000_000, 6_000_000)
+    memories = [
+        Memory("jax/vmap", "gradients", small.parameters, small.flops, 16, 1.0),
+        Memory("jax/vmap", "gradients", large.parameters, large.flops, 16, 9.0),
+    ]
+
+    like_small = experience.expected_ratio(memories, "jax/vmap", Model(60, 400), 16)
+    like_large = experience.expected_ratio(memories, "jax/vmap", Model(900_000, None), 32)
+
+    assert like_small is not None
+    assert like_large is not None
+    assert like_small < 1.1
+    assert like_large > 8
+
+
+def test_a_strategy_of_ones_own_is_unknown_and_comes_first() -> None:
+    memories = [Memory("numpy/autograd-loop", "gradients", 45, 300, 8, 30.0)]
+    own, known = (strategy for strategy, _ in strategies("my-idea", "autograd-loop"))
+    own = replace(own, path=Path("strategies/numpy/my_idea.py"))
+
+    found = contest.candidates(Catalogue((known, own)), QUESTION, memories)
+
+    assert [strategy.name for strategy, _ in found] == ["numpy/my-idea", "numpy/autograd-loop"]
+    assert found[0][1] == 1.0
+
+
+def test_what_travels_with_pergrad_knows_every_framework() -> None:
+    known = experience.packaged()
+
+    assert {memory.strategy.partition("/")[0] for memory in known} == {"tf1", "tf2", "jax", "torch", "numpy"}
+    assert all(memory.ratio >= 1 for memory in known)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A workload for NumPy only, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["new", "workload", "my-model", "--framework", "numpy"]).exit_code == 0
+    return "my-model"
+
+
+def test_the_command_answers_with_ranking_reasons_and_code(model: str) -> None:
+    result = CliRunner().invoke(app, ["advise", "--workload", model, "--batch-size", "4", "--within", "30s"])
+
+    assert result.exit_code == 0, result.output
+    assert "For gradients of my-model at batch size 4 use numpy/autograd-loop" in result.output
+    assert "You may not need the rows" in result.output
+    assert "def autograd_loop(problem: Problem) -> Step:" in result.output
+
+
+def test_the_command_answers_in_json_too(model: str) -> None:
+    result = CliRunner().invoke(app, ["advise", "--workload", model, "--batch-size", "4", "--within", "30s", "--json"])
+
+    found = json.loads(result.stdout)
+    assert found["ranking"][0]["strategy"] == "numpy/autograd-loop"
+    assert found["ranking"][0]["seconds"]["low"] <= found["ranking"][0]["seconds"]["value"]
+    assert found["quantity"] == "gradients"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--quantity", "hessian"], "gradients, norms, weighted_sum, clipped_sum"),
+        (["--within", "soon"], "is not a time"),
+        (["--workload", "polcy"], "did you mean 'policy'"),
+        (["--dtype", "int8"], "float32"),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_what_is_allowed(options: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["advise", "--workload", "policy", "--batch-size", "4", *options])
+
+    assert result.exit_code == 2
+    assert said in result.output
