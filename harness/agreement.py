@@ -81,11 +81,11 @@ def _check(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str)
     worst = _worst(rows, truth, dtype)
     if worst is None:
         return Agreement(Status.OK, max_relative_error=0.0)
-    excess, error, name, row = worst
+    excess, own_error, name, row, error = worst
     verdict = Agreement(Status.OK, "", error, name, int(truth.instances[row]), len(truth.instances))
     if excess > 1:
         reason = (
-            f"{name} of instance {verdict.worst_instance} is off by {error:.2g} of its largest entry, "
+            f"{name} of instance {verdict.worst_instance} is off by {own_error:.2g} of its largest entry, "
             f"{excess:.2g} times the tolerance{of_values(rows, truth)}"
         )
         return replace(verdict, status=Status.DISAGREES, reason=reason, broken="rows")
@@ -122,8 +122,12 @@ def _nonfinite(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth) -> str:
     return ""
 
 
-def _worst(rows: Arrays, truth: Truth, dtype: str) -> tuple[float, float, str, int] | None:
-    """(times the tolerance, relative error, parameter, row) where the tolerance is exceeded most."""
+def _worst(rows: Arrays, truth: Truth, dtype: str) -> tuple[float, float, str, int, float] | None:
+    """(times the tolerance, relative error, parameter, row) where that is largest, and the largest relative error.
+
+    An error is relative to the largest entry of its row and parameter; of the whole row where that entry is itself
+    nothing but rounding, as for a bias that a softmax cancels.
+    """
     largest = {name: _rowmax(true) for name, true in truth.rows.items()}
     overall = np.max(list(largest.values()), axis=0) if largest else np.zeros(0)
     worst: tuple[float, float, str, int] | None = None
@@ -132,14 +136,15 @@ def _worst(rows: Arrays, truth: Truth, dtype: str) -> tuple[float, float, str, i
         difference = _rowmax(rows[name] - true)
         tolerance = FACTOR * truth.yardstick[name] + ULPS * EPSILON[dtype] * largest[name]
         excess = np.divide(difference, tolerance, out=np.where(difference > 0, np.inf, 0.0), where=tolerance > 0)
-        base = np.where(largest[name] > 0, largest[name], np.where(overall > 0, overall, 1.0))
+        known = largest[name] > truth.yardstick[name]
+        base = np.where(known, largest[name], np.where(overall > 0, overall, 1.0))
         if not len(excess):
             continue
         error = max(error, float((difference / base).max()))
         row = int(excess.argmax())
         if worst is None or excess[row] > worst[0]:
             worst = (float(excess[row]), float(difference[row] / base[row]), name, row)
-    return worst and (worst[0], max(error, worst[1]), worst[2], worst[3])
+    return worst and (*worst, error)
 
 
 def _weighted(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> str:

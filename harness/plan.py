@@ -174,15 +174,18 @@ def extrapolate(history: Sequence[tuple[int, float]], batch_size: int) -> float:
 
 
 def trial_size(history: Sequence[tuple[int, float]], batch_size: int, limit_s: float) -> int | None:
-    """A smaller batch size to try first: after a large step, if a cost that grows with B squared might not fit.
+    """A smaller batch size to try first, after a large step: if a cost that grows with B squared might not fit.
 
-    A prediction from smaller sizes errs by a factor of two, and being stopped at the limit costs all of it.
+    A prediction from smaller sizes errs by a factor of two, and being stopped at the limit costs all of it. Two sizes,
+    of which one was disturbed, tell nothing: what they make look hopeless is tried at twice the size.
     """
     size, seconds = max(history, default=(1, 1.0))
     step = batch_size / size
-    if step < 4 or seconds * step**2 <= limit_s / 2:
+    if step < 4:
         return None
-    return size * (4 if step > 4 else 2)
+    if extrapolate(history, batch_size) > limit_s:
+        return size * 2 if len(history) < 3 else None
+    return size * (4 if step > 4 else 2) if seconds * step**2 > limit_s / 2 else None
 
 
 START_S = {"tf1": 6.0, "tf2": 6.0, "jax": 2.0, "torch": 3.0, "numpy": 1.0}

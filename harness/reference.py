@@ -91,27 +91,28 @@ class Truth:
         """The truth about another quantity, as if its result were rows: norms (B,), or one row that is a sum.
 
         To the yardstick of a sum is added what rounding its terms to `dtype` does where they cancel, and to that of
-        a norm what adding up the squares of n values does: about sqrt(n) roundings, in float32 at least.
+        a norm what adding up the squares of n values does: about sqrt(n) roundings, in float32 at least. A term of a
+        clipped sum carries the error of its norm.
         """
+        norms = norms_of(self.rows)
+        values = sum(rows[0].size for rows in self.rows.values()) if len(norms) else 0
+        roundings = values**0.5 * min(EPSILON[dtype], EPSILON["float32"])
         if quantity == "norms":
-            norms = norms_of(self.rows)
-            values = sum(rows[0].size for rows in self.rows.values()) if len(norms) else 0
-            roundings = values**0.5 * min(EPSILON[dtype], EPSILON["float32"])
             yardstick = {"norms": self.norms_yardstick + roundings / 16 * norms}
             return replace(self, rows={"norms": norms}, yardstick=yardstick, weighted={})
         if quantity == "gradients":
             return self
         largest = {name: np.abs(value).max(initial=0) for name, value in self.rows.items()}
         if quantity == "weighted_sum":
-            total, errors = self.weighted, self.weighted_yardstick
+            total, errors, each = self.weighted, self.weighted_yardstick, EPSILON[dtype]
             terms = {name: np.abs(self.weights).sum() * value for name, value in largest.items()}
         else:
-            total, errors = self.clipped, self.clipped_yardstick
+            total, errors, each = self.clipped, self.clipped_yardstick, EPSILON[dtype] + roundings / 16
             terms = {name: self.batch_size * min(value, CLIP_NORM) for name, value in largest.items()}
         return Truth(
             instances=np.zeros(1, int),
             rows={name: value[None] for name, value in total.items()},
-            yardstick={name: np.atleast_1d(error + EPSILON[dtype] * terms[name]) for name, error in errors.items()},
+            yardstick={name: np.atleast_1d(error + each * terms[name]) for name, error in errors.items()},
             norms_yardstick=np.zeros(1),
             weights=np.ones(1),
             weighted={},

@@ -111,11 +111,9 @@ class Worker:
         """
         task = subject.task
         history, limit_s = self.measured[task.strategy, task.workload], task.limit_s
-        expected = plan.extrapolate(history, batch_size)
-        while expected <= limit_s and (size := plan.trial_size(history, batch_size, limit_s)) is not None:
+        while (size := plan.trial_size(history, batch_size, limit_s)) is not None:
             history.append((size, trial(subject, size)))
-            expected = plan.extrapolate(history, batch_size)
-        return expected
+        return plan.extrapolate(history, batch_size)
 
 
 def _strategy(task: Task) -> Strategy:

@@ -69,7 +69,11 @@ MEASURES = (
     Column("first call", "the first call on top of that, which includes compilation; paid once"),
     Column("fetch", "copying one result to NumPy, outside the time per call"),
     Column("memory", "peak above the state before the build"),
-    Column("of ceiling", "share reached of what the machine could do: its least time for this case over the time"),
+    Column(
+        "of ceiling",
+        "share reached of what the machine could do: its least time for this case over the time; above 100 % "
+        "where not every entry is written anew, as of an embedding's table",
+    ),
     Column("digits", "worst decimal digits of agreement with the float64 reference"),
     Column("calls", "timed calls, and the passes they come from"),
     Column("remarks", "reason of a status that is not ok, and warnings noted beside the time", numeric=False),

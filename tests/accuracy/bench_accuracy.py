@@ -11,6 +11,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,19 @@ def bench_the_harness_reports_what_a_loop_by_hand_measures(strategy: str, batch_
     median = say(f"harness / by hand, {strategy} B={batch_size}", ratios("stopwatch", strategy, batch_size, tmp_path))
 
     assert abs(median - 1) < 0.05
+
+
+@pytest.mark.parametrize("command", ["list strategies", "list workloads", "--help", "show jax/vmap"])
+def bench_a_command_that_measures_nothing_answers_at_once(command: str) -> None:
+    seconds = []
+    for _ in range(9):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "harness.cli", *command.split()], capture_output=True, check=True)
+        seconds.append(time.perf_counter() - started)
+    median = statistics.median(seconds)
+    print(f"\npergrad {command}: {median:.2f} s (fastest {min(seconds):.2f}, slowest {max(seconds):.2f})")
+
+    assert median < 0.5
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
