@@ -139,6 +139,7 @@ def run(
     from dataclasses import replace
 
     from harness import runner, strategies
+    from harness.isolated import IsolatedError
     from harness.lock import Busy
     from harness.plan import plan_for
     from harness.store import StoreError
@@ -173,6 +174,8 @@ def run(
         status = runner.measure(prepared, reports)
     except (PluginError, StoreError, Busy) as error:
         refuse(str(error))
+    except IsolatedError as error:
+        refuse(f"a workload cannot be loaded here: {error}; choose others with --workload, or install what it needs")
     raise typer.Exit(status)
 
 

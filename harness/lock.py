@@ -41,6 +41,15 @@ def only_run(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def holder() -> str:
+    """Who is measuring on this machine, empty if nobody is."""
+    try:
+        with only_run(Path()):
+            return ""
+    except Busy as busy:
+        return str(busy)
+
+
 def _describe(owner: Path) -> str:
     try:
         known = json.loads(owner.read_text())

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from harness import store
 from harness.cli import app
 from harness.records import Measurement, Status
-from tests.conftest import PLANTED
+from tests.conftest import PLANTED, installed
 
 HONEST = ["--plugin", str(PLANTED / "honest.py"), "--strategy", "numpy/honest"]
 POLICY = ["--workload", "policy"]
@@ -242,3 +242,11 @@ def made_row(strategy: str, number: int, samples: tuple[int, ...]) -> Measuremen
         samples_ns=samples,
         median_s=sorted(samples)[len(samples) // 2] * 1e-9,
     )
+
+
+@pytest.mark.skipif(installed("torch"), reason="torch is installed")
+def test_a_workload_of_a_framework_that_is_not_installed_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    result = pergrad("run", "--workload", "examples/torch_module.py", "--results", str(tmp_path / "results"))
+
+    assert result.exit_code == 2
+    assert "No module named 'torch'; choose others with --workload" in result.output
