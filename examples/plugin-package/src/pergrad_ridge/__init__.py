@@ -1,0 +1,1 @@
+"""Plugins for pergrad. Importing this package imports no framework."""
