@@ -130,7 +130,7 @@ def text(advice: Advice) -> str:
 def _answer(advice: Advice) -> str:
     asked = f"For {advice.quantity} of {advice.workload} at batch size {advice.batch_size}"
     if not advice.ranking:
-        return f"{asked} nothing could be measured."
+        return f"{asked} nothing could be measured in time: give it more with --within."
     first = advice.ranking[0]
     others = [place.strategy for place in advice.ranking[1:] if place.can_win]
     answer = f"{asked} use {first.strategy}: {formats.duration(first.seconds.value)} per call{_range(first.seconds)}."

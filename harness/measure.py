@@ -74,9 +74,12 @@ class Subject:
 
     def bind(self, batch_size: int) -> Problem:
         """The problem that the strategy is given; evaluations of its loss are counted."""
-        parameters = cast(self.workload.initial_parameters(self.task.seed), self.task.dtype)
         counted = replace(self.workload, losses=self.witnesses.evaluations.counted(self.workload.losses))
-        return self.adapter.bind(counted, parameters, self.device, batch_size)
+        return self.adapter.bind(counted, self.parameters(), self.device, batch_size)
+
+    def parameters(self) -> Arrays:
+        """The parameters as NumPy, in the dtype under test."""
+        return cast(self.workload.initial_parameters(self.task.seed), self.task.dtype)
 
     def drawn(self, batch_size: int, count: int) -> list[Arrays]:
         """The batches that the inputs rotate through, as NumPy, in the dtype under test."""
@@ -101,7 +104,9 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
     task, adapter = subject.task, subject.adapter
     refuse_what_cannot_fit(subject, batch_size)
     truths = reference.load(Path(task.truths[batch_size]))
-    batches = [subject.place(batch) for batch in subject.drawn(batch_size, len(truths))]
+    drawn = subject.drawn(batch_size, len(truths))
+    reference.refuse_other_inputs(truths[0], subject.workload, subject.parameters(), drawn[0])
+    batches = [subject.place(batch) for batch in drawn]
     problem = subject.bind(batch_size)
     before = checks.digests(adapter, problem, batches) if task.checks else {}
     memory = Memory(adapter, subject.device)

@@ -8,6 +8,7 @@ wrong result. What cannot be computed through `ops` is computed by its own frame
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -80,6 +81,8 @@ class Truth:
     weighted_yardstick: Arrays = field(default_factory=dict)
     clipped: Arrays = field(default_factory=dict)
     clipped_yardstick: Arrays = field(default_factory=dict)
+    inputs: str = ""
+    """Digest of the parameters and the batch it is about."""
     engine: str = "HIPS autograd on NumPy, float64, one instance at a time"
 
     @property
@@ -147,6 +150,10 @@ class Truth:
             norms_yardstick=self.norms_yardstick[kept],
             weighted={},
         )
+
+
+class Irreproducible(Exception):
+    """A workload whose parameters or batches differ from process to process, so that it has no truth."""
 
 
 class Coupled(PluginError):
@@ -280,6 +287,7 @@ def compute(
         weighted_yardstick=weighted_yardstick,
         clipped=clipped,
         clipped_yardstick=clipped_yardstick,
+        inputs=digest(parameters, batch),
         engine=engine.description(workload),
     )
 
@@ -307,8 +315,29 @@ def load(path: Path) -> list[Truth]:
             if name:
                 entry.setdefault(attribute, {})[name[0]] = arrays[key]
             else:
-                entry[attribute] = str(arrays[key]) if attribute == "engine" else arrays[key]
+                entry[attribute] = str(arrays[key]) if attribute in ("engine", "inputs") else arrays[key]
     return [Truth(**found[number]) for number in sorted(found)]
+
+
+def digest(parameters: Mapping[str, np.ndarray[Any, Any]], batch: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    """A hash of the names and values of parameters and inputs."""
+    found = hashlib.blake2b(digest_size=16)
+    for name, value in sorted({**parameters, **batch}.items()):
+        found.update(name.encode() + np.ascontiguousarray(value).tobytes())
+    return found.hexdigest()
+
+
+def refuse_other_inputs(truth: Truth, workload: Workload, parameters: Arrays, batch: Arrays) -> None:
+    """What is measured must be what the truth is about.
+
+    Raises:
+        Irreproducible: if this process has drawn other parameters or another batch.
+    """
+    if truth.inputs and truth.inputs != digest(parameters, batch):
+        raise Irreproducible(
+            f"workload {workload.name} has other parameters or batches in every process: draw them from rng, and seed "
+            "what its framework draws by itself, as with torch.manual_seed(0)"
+        )
 
 
 def _refuse_nonfinite(rows: Arrays, instances: np.ndarray[Any, Any], workload: Workload) -> None:

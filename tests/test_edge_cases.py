@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from harness import frameworks, reference, strategies, workloads
+from harness.cli import app
 from harness.facts import Facts
 from harness.reference import NotFinite
 from harness.workloads import cast, find
@@ -291,3 +293,17 @@ def test_an_example_is_described_without_importing_its_framework() -> None:
         assert workload.summary.startswith("Bring your model, ")
         assert set(run_by) <= set(workload.frameworks)
     assert not {"torch", "jax", "tensorflow", "keras"} & set(sys.modules)
+
+
+def test_a_model_that_differs_from_process_to_process_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "unseeded.py").write_text(
+        '"""Parameters that nobody seeded."""\nimport numpy as np\n\nframeworks = ("numpy",)\n\n\n'
+        "def losses(parameters, batch):\n    return batch['x'] * parameters['w']\n\n\n"
+        "def parameters(rng):\n    return {'w': np.random.default_rng().random(1)}\n\n\n"
+        "def batch(rng, size):\n    return {'x': rng.random(size)}\n"
+    )
+
+    result = CliRunner().invoke(app, ["check", "numpy/autograd-loop", "--workload", str(tmp_path / "unseeded.py")])
+
+    assert result.exit_code == 1
+    assert "Irreproducible: workload unseeded has other parameters or batches in every process" in result.output
