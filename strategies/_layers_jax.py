@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from harness import Batch, Gradients, Parameters, Problem, Unsupported
+from harness import Batch, Parameters, Problem, Unsupported
 
 Array = Any
 
@@ -54,7 +54,7 @@ class Handle:
     __radd__ = __add__
 
 
-def rows(problem: Problem, parameters: Parameters, batch: Batch) -> Gradients:
+def rows(problem: Problem, parameters: Parameters, batch: Batch) -> dict[str, Array]:
     """The rows of every instance, `{name: (B, *shape)}`."""
     found: dict[str, Array] = {}
     for use in sorted(uses(problem, parameters, batch), key=lambda use: use.kind == "lookup"):

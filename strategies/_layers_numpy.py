@@ -14,7 +14,7 @@ from autograd import grad
 from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
-from harness import Batch, Gradients, Problem, Unsupported
+from harness import Batch, Problem, Unsupported
 
 Array = Any
 
@@ -60,7 +60,7 @@ class Layers:
         self.anchor: Any = 0.0
         self.used: set[str] = set()
 
-    def gradients(self, batch: Batch) -> Gradients:
+    def gradients(self, batch: Batch) -> dict[str, Array]:
         """The rows of every instance; overwritten by the next call."""
 
         def total(anchor: float) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from harness import Batch, Gradients, Problem
+from harness import Batch, Problem
 from strategies._layers_torch import Layers, Use, factors_of, value_of
 
 Tensor = Any
@@ -26,7 +26,7 @@ class Rows:
         self.touched: dict[str, Tensor] = {}
         self.layers = Layers(problem)
 
-    def of(self, batch: Batch) -> Gradients:
+    def of(self, batch: Batch) -> dict[str, Tensor]:
         """The rows of a batch; overwritten by the next call."""
         self.written.clear()
         self.layers.run(batch, self.write)
