@@ -14,8 +14,9 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness import analysis, store
 from harness.store import Run
@@ -52,7 +53,21 @@ class Memory:
 
 def packaged() -> list[Memory]:
     """What travels with pergrad."""
-    return [Memory(**values) for values in json.loads(FILE.read_text(encoding="utf-8"))] if FILE.exists() else []
+    return [
+        Memory(strategy, case["quantity"], case["parameters"], case["flops"], case["batch_size"], ratio)
+        for case in json.loads(FILE.read_text(encoding="utf-8"))
+        for strategy, ratio in case["ratios"].items()
+    ]
+
+
+def grouped(memories: Iterable[Memory]) -> list[dict[str, Any]]:
+    """The same as `FILE` holds it: strategies by what they have in common. Of two of a kind the later one stays."""
+    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    for memory in memories:
+        case = (memory.quantity, memory.parameters, memory.flops, memory.batch_size)
+        found.setdefault(case, {})[memory.strategy] = memory.ratio
+    names = ("quantity", "parameters", "flops", "batch_size")
+    return [{**dict(zip(names, case, strict=True)), "ratios": ratios} for case, ratios in found.items()]
 
 
 def of_runs(runs: Iterable[Run]) -> list[Memory]:
@@ -95,4 +110,4 @@ def expected_ratio(memories: Sequence[Memory], strategy: str, model: Model, batc
 
 
 if __name__ == "__main__":
-    print(json.dumps([asdict(memory) for memory in of_runs(store.load(Path(given)) for given in sys.argv[1:])]))
+    print(json.dumps(grouped(of_runs(store.load(Path(given)) for given in sys.argv[1:])), indent=1))

@@ -73,7 +73,7 @@ def workloads(given: Sequence[str]) -> dict[str, str]:
 
     found = [find(name) for name in given or DEFAULT_WORKLOADS if name != "all"]
     if "all" in given:
-        found = [*builtin(), *found]
+        found = [*map(find, DEFAULT_WORKLOADS), *builtin(), *found]
     if "all" in given or not given:
         found += others()
     return {workload.name: workload.source for workload in found}

@@ -160,6 +160,14 @@ def test_a_strategy_of_ones_own_is_unknown_and_comes_first() -> None:
     assert found[0][1] == 1.0
 
 
+def test_memories_survive_the_way_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memories = [Memory("jax/vmap", "gradients", 45, 300, size, 1.5) for size in (1, 16)]
+    (tmp_path / "experience.json").write_text(json.dumps(experience.grouped(memories)))
+    monkeypatch.setattr(experience, "FILE", tmp_path / "experience.json")
+
+    assert experience.packaged() == memories
+
+
 def test_what_travels_with_pergrad_knows_every_framework() -> None:
     known = experience.packaged()
 
