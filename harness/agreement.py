@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.causes import of_shape, of_values
 from harness.records import Status
-from harness.reference import EPSILON, Truth
+from harness.truth import EPSILON, Truth
 from harness.workloads import Arrays
 
 FACTOR = 16

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.reference import Truth
+from harness.truth import Truth
 from harness.workloads import Arrays
 
 Rows = np.ndarray[Any, Any]

@@ -21,7 +21,7 @@ from harness.clock import Fetch, Timing
 from harness.frameworks import Adapter
 from harness.problem import Batch, Gradients, Problem, Step
 from harness.records import Status
-from harness.reference import Truth
+from harness.truth import Truth
 from harness.workloads import Arrays
 
 FRESH_BATCHES = 5

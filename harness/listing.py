@@ -70,6 +70,8 @@ def list_workloads(as_json: Json = False) -> None:
                 "flops_per_instance": known.flops,
             }
         )
+    for name, reason in workloads.unavailable().items():
+        entries.append({"name": name, "summary": f"unavailable: {reason}"})
     if as_json:
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return

@@ -27,9 +27,9 @@ from harness.frameworks.base import first_array, to_numpy
 from harness.memory import Memory, available_bytes
 from harness.problem import Batch, Gradients, Losses, Parameters, Problem, Step
 from harness.records import Measurement, Status
-from harness.reference import Truth
 from harness.strategies import Strategy
 from harness.task import Task
+from harness.truth import Truth
 from harness.workloads import Arrays, Workload, cast
 
 LEAK_BYTES = 1 << 20

@@ -69,13 +69,15 @@ def workloads(given: Sequence[str]) -> dict[str, str]:
 
     Without any they are `DEFAULT_WORKLOADS` and those of the current folder and of installed packages.
     """
-    from harness.workloads import builtin, find, others
+    from harness.workloads import builtin, find, others, unavailable
 
     found = [find(name) for name in given or DEFAULT_WORKLOADS if name != "all"]
     if "all" in given:
         found = [*map(find, DEFAULT_WORKLOADS), *builtin(), *found]
     if "all" in given or not given:
         found += others()
+        for name, reason in unavailable().items():
+            typer.echo(f"{name}: unavailable: {reason}", err=True)
     return {workload.name: workload.source for workload in found}
 
 

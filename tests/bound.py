@@ -13,7 +13,7 @@ import pytest
 from harness import agreement, frameworks, isolated, reference, strategies, workloads
 from harness.frameworks import PACKAGES
 from harness.frameworks.base import to_numpy
-from harness.reference import Truth
+from harness.truth import Truth
 from harness.workloads import Arrays, Workload, cast
 
 HERE = Path(__file__)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,15 +80,27 @@ def _root_above_one(ops: Any, p: Any, batch: Any) -> Any:
     return ops.where(below, z, ops.sqrt(ops.where(below, z * 0 + 1, z)))
 
 
+def _root_of_what_is_positive(ops: Any, p: Any, batch: Any) -> Any:
+    delta = batch["x"] * p["w"]
+    positive = ops.less(delta * 0, delta)
+    return ops.sum(ops.where(positive, ops.sqrt(ops.where(positive, delta, delta * 0 + 1)), delta * 0), 1)
+
+
 def _used_by_some(ops: Any, p: Any, batch: Any) -> Any:
     return ops.where(batch["first"], p["a"] * batch["x"], p["b"] * batch["x"] * batch["x"])
 
 
+def _summed_convolution(ops: Any, p: Any, batch: Any) -> Any:
+    return ops.sum(ops.flatten(ops.conv2d(batch["image"], p["kernel"], p["bias"], stride=1, padding=0)), 1)
+
+
 PIXELS = np.arange(9.0).reshape(1, 3, 3, 1)
+GREY = np.arange(64.0)
+"""Of 64 images, the first of which is black."""
 
 EDGES = {
     "an image is seen with its batch axis": Edge(
-        lambda ops, p, b: ops.sum(ops.flatten(ops.conv2d(b["image"], p["kernel"], p["bias"], stride=1, padding=0)), 1),
+        _summed_convolution,
         {"kernel": np.zeros((2, 2, 1, 1)), "bias": [0.0]},
         {"image": np.concatenate([PIXELS, 2 * PIXELS])},
         {"kernel": np.reshape([8, 12, 20, 24, 16, 24, 40, 48], (2, 2, 2, 1, 1)), "bias": [[4], [4]]},
@@ -139,6 +153,23 @@ EDGES = {
     ),
     "where() hides a branch that has no derivative": Edge(
         _root_above_one, {"w": 0.0}, {"x": [1e-9, 0.0, 4.0]}, {"w": [1, 1, 0.25]}
+    ),
+    "a root is taken of what is positive": Edge(
+        # sqrt(w) of the second entry alone: 1 / (2 sqrt(w)).
+        _root_of_what_is_positive,
+        {"w": 1.0},
+        {"x": [[0.0, 1.0], [0.0, 4.0]]},
+        {"w": [0.5, 1]},
+    ),
+    "numbers of twelve bits are multiplied exactly": Edge(
+        # TF32 keeps eleven of them: 2049 becomes 2048.
+        lambda ops, p, b: ops.sum(ops.sum(ops.matmul(b["x"], p["w"]), 1), 1),
+        {"w": np.ones((2, 2))},
+        {"x": np.full((2, 1, 2), 2049.0)},
+        {"w": np.full((2, 2, 2), 2049)},
+    ),
+    "a slice of stacked parameters has zeros for the others": Edge(
+        lambda ops, p, b: p["stack"][1] * b["x"], {"stack": [1.0, 2.0]}, {"x": [2.0, 3.0]}, {"stack": [[0, 2], [0, 3]]}
     ),
     "the branch depends on the instance": Edge(_square_or_line, {"w": 1.0}, {"x": [2.0, -1.0]}, {"w": [4, 3]}),
     "a parameter is used by some instances": Edge(
@@ -195,6 +226,42 @@ EDGES = {
 }
 
 
+GREY_IMAGES = Edge(
+    # The kernel sees 8 x 8 windows of one grey; the bias counts them.
+    _summed_convolution,
+    {"kernel": np.zeros((3, 3, 1, 1)), "bias": [0.0]},
+    {"image": GREY[:, None, None, None] * np.ones((10, 10, 1))},
+    {"kernel": 64 * GREY[:, None, None, None, None] * np.ones((3, 3, 1, 1)), "bias": np.full((64, 1), 64.0)},
+    {"image": IMAGE, "kernel": KERNEL},
+)
+"""A batch of which a full Jacobian would be a square: 64 losses by 64 x 10 x 10 pixels."""
+
+JACOBIANS = {
+    "tf2": ("tf2/jacobian", "tf2/jacobian-without-pfor"),
+    "jax": ("jax/jacrev",),
+    "torch": ("torch/func-jacrev", "torch/grads-batched"),
+}
+
+CHUNKED = {"jax": ("jax/lax-map-chunks", "jax/vmap"), "torch": ("torch/func-vmap-chunks", "torch/func-vmap")}
+"""A strategy that works chunk by chunk, and the same without chunks."""
+
+ODD_SIZE = 33
+"""One more instance than fits into two chunks of 16 or one of 32."""
+
+DROPOUT_RATE = 0.5
+DROPOUT = Workload(
+    name="dropout",
+    losses=lambda ops, p, b: ops.sum(ops.dropout(p["w"] * b["x"], b["mask"], rate=DROPOUT_RATE), 1),
+    parameters=lambda rng: {"w": np.ones(16)},
+    batch=lambda rng, size: {
+        "x": np.ones((size, 16)),
+        "mask": (rng.random((size, 16)) >= DROPOUT_RATE).astype(np.float64),
+    },
+    docstring="Masks are drawn by the batch.",
+    path=Path(__file__),
+)
+
+
 def rows(framework: str, dtype: str) -> dict[str, dict[str, Any]]:
     """edge -> strategy -> {parameter: [dtype, values]}, or the error in words. In the framework's own process."""
     found: dict[str, dict[str, Any]] = {}
@@ -239,7 +306,87 @@ def state(framework: str) -> list[list[str]]:
     return [problem.facts["not_differentiated"], sorted(problem.parameters)]
 
 
+def dropout(framework: str) -> dict[str, Any]:
+    """strategy -> rows of `DROPOUT` by batches of seed 0, of seed 0 again, and of seed 1."""
+    parameters = cast(DROPOUT.initial_parameters(0), "float32")
+    batches = [cast(DROPOUT.batches(seed, 4, 1)[0], "float32") for seed in (0, 0, 1)]
+    return {
+        strategy: [bound.gradients(framework, strategy, DROPOUT, parameters, batch)["w"].tolist() for batch in batches]
+        for strategy in bound.STRATEGIES[framework]
+    }
+
+
+def jacobians(framework: str) -> dict[str, Any]:
+    """strategy -> rows of `GREY_IMAGES`, by the strategies that differentiate a vector of losses."""
+    workload = GREY_IMAGES.workload("grey images")
+    parameters, batch = cast(_arrays(GREY_IMAGES.parameters), "float32"), cast(_arrays(GREY_IMAGES.batch), "float32")
+    return {
+        strategy: _listed(bound.gradients(framework, strategy, workload, parameters, batch))
+        for strategy in JACOBIANS.get(framework, ())
+    }
+
+
+def parallel(framework: str) -> dict[str, Any]:
+    """strategy -> rows of `GREY_IMAGES`, thrice: TensorFlow may run 2, 3 or 64 iterations of its Jacobian at a time.
+
+    That takes a persistent tape, because the Jacobian is then computed in pieces, each of which asks the tape.
+    """
+    if framework != "tf2":
+        return {}
+    import tensorflow as tf
+
+    tape, jacobian = tf.GradientTape, tf.GradientTape.jacobian
+    found: dict[str, list[Any]] = {}
+    try:
+        tf.GradientTape = functools.partial(tape, persistent=True)
+        for iterations in (2, 3, 64):
+            tape.jacobian = functools.partialmethod(jacobian, parallel_iterations=iterations)
+            for strategy, gradients in jacobians(framework).items():
+                found.setdefault(strategy, []).append(gradients)
+    finally:
+        tf.GradientTape, tape.jacobian = tape, jacobian
+    return found
+
+
+def chunked(framework: str) -> dict[str, Any]:
+    """strategy -> rows of the policy network for a batch that does not divide into chunks."""
+    policy = find("policy")
+    parameters, batch = (
+        cast(policy.initial_parameters(0), "float32"),
+        cast(policy.batches(0, ODD_SIZE, 1)[0], "float32"),
+    )
+    return {
+        strategy: _listed(bound.gradients(framework, strategy, policy, parameters, batch))
+        for strategy in CHUNKED.get(framework, ())
+    }
+
+
+def precision(framework: str) -> dict[str, Any]:
+    """What the process that measures a framework has set about the precision of float32 products."""
+    frameworks.load(framework)
+    found: dict[str, Any] = {"TF32 by the driver": os.environ["NVIDIA_TF32_OVERRIDE"]}
+    if framework == "jax":
+        import jax
+
+        found["products"] = jax.config.jax_default_matmul_precision
+    elif framework == "torch":
+        import torch
+
+        found["products"] = torch.get_float32_matmul_precision()
+        found["TF32"] = [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32]
+    elif framework in ("tf1", "tf2"):
+        import tensorflow as tf
+
+        found["TF32"] = [tf.config.experimental.tensor_float_32_execution_enabled()]
+    return found
+
+
 def everything(framework: str, dtype: str) -> dict[str, Any]:
     """All of the above; starting a framework takes longer than that."""
     found: dict[str, Any] = {"rows": rows(framework, dtype)}
-    return found if dtype != "float32" else {**found, "sizes": sizes(framework), "state": state(framework)}
+    parts = (sizes, state, dropout, jacobians, parallel, chunked, precision) if dtype == "float32" else ()
+    return found | {part.__name__: part(framework) for part in parts}
+
+
+def _listed(gradients: Arrays) -> dict[str, Any]:
+    return {name: value.tolist() for name, value in gradients.items()}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness import agreement, reference, workloads
 from harness.records import Status
-from harness.reference import Truth
+from harness.truth import Truth
 from harness.workloads import Arrays, cast
 
 POLICY = workloads.find("policy")

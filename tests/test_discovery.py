@@ -81,6 +81,23 @@ def test_a_file_without_a_strategy_is_listed_with_what_to_do(tmp_path: Path) -> 
     assert "decorate a function" in empty.reason
 
 
+def test_a_workload_that_cannot_be_read_is_named_with_the_reason_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "workloads").mkdir()
+    functions = "".join(f"def {name}(*given):\n    ...\n" for name in ("losses", "parameters", "batch"))
+    for name, line in (("sound", ""), ("broken", "import a_package_that_nobody_has\n"), ("newer", "interface = 99\n")):
+        (tmp_path / "workloads" / f"{name}.py").write_text(line + functions)
+    (tmp_path / "workloads" / "empty.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+
+    assert "sound" in {workload.name for workload in workloads.others()}
+    reasons = workloads.unavailable()
+    assert "a_package_that_nobody_has" in reasons["broken"]
+    assert "written for version 99" in reasons["newer"]
+    assert "lacks the function(s) losses" in reasons["empty"]
+
+
 def test_planted_duplicate_name_is_an_error_that_names_both_files(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

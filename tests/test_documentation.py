@@ -1,4 +1,8 @@
-"""Every command and code block of the documentation is run, document by document, in a folder like a reader's."""
+"""Every command and code block of the documentation is run, block by block, in a folder like a reader's.
+
+A block is run in a new folder, after the `pergrad new` commands that stand above it in the same document. It is
+skipped, by name, where a framework that it mentions is not installed.
+"""
 
 from __future__ import annotations
 
@@ -21,124 +25,179 @@ from tests.conftest import installed
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-EXECUTED = ("bash", "python", "toml")
+PERGRAD = [sys.executable, "-m", "harness.cli"]
 
 CHEAP = {
-    "--workload": ["--workload", "policy"],
-    "--batch-size": ["--batch-size", "2"],
-    "--strategy": ["--budget", "1s"],
-    "--target": ["--target", "0.02s"],
+    "--workload": "policy",
+    "--strategy": "numpy/outer-products",
+    "--batch-size": "2",
+    "--passes": "1",
+    "--target": "0.02s",
 }
-"""Option of `pergrad run` -> what is added where a command does not have it, so that it ends soon."""
+"""Option of `pergrad run` -> its value where a command does not give one, so that it ends in seconds."""
+
+TRANSLATED = {
+    "tox -e bench --": "pergrad run",
+    "tox -e bench": "pergrad run",
+    "tox -e all --": "",
+}
+"""How a command of tox begins -> what is run here, where everything is installed already."""
+
+MAY_FAIL = ("compare", "doctor")
+"""Commands whose exit status 1 is an answer: a case became slower, this machine is busy."""
+
+WITHIN = ("20s", "90s")
+"""What `pergrad advise` may take, and what it may take on a busy machine, where that gave no answer."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, and the line it begins at."""
+    """A fenced block: where it stands, its language and its text."""
 
+    document: Path
+    line: int
     language: str
     text: str
-    line: int
+
+    def __str__(self) -> str:
+        return f"{self.document.name}:{self.line}"
+
+    @property
+    def frameworks(self) -> set[str]:
+        """The frameworks it mentions, by import, by the name of a strategy or of a file."""
+        return set(re.findall(r"\b(tf1|tf2|jax|torch)(?=\b|_)", self.text))
+
+    @property
+    def commands(self) -> list[str]:
+        """Its lines without comments, cut at `&&`."""
+        lines = [line.partition("  #")[0].strip() for line in self.text.splitlines()]
+        return [part.strip() for line in lines if line for part in line.split("&&")]
 
 
 def blocks(document: Path) -> list[Block]:
     text = document.read_text(encoding="utf-8")
     found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [Block(match[1], match[2], text.count("\n", 0, match.start()) + 1) for match in found]
+    return [Block(document, text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in found]
 
 
-def commands(block: Block) -> list[str]:
-    """The lines of a block without comments, cut at `&&`."""
-    lines = [line.partition("  #")[0].strip() for line in block.text.splitlines()]
-    return [part.strip() for line in lines if line for part in line.split("&&")]
+BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
+
+
+def of_language(language: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == language], ids=str)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What a reader has: the examples, a strategy folder, and three runs."""
+    """What a reader has: the examples and two runs."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    for name in ("sample", "other", "RUN"):
+    for name in ("sample", "other"):
         made_runs.normal(tmp_path / "results" / name, passes=1, rounds=5)
     return tmp_path
 
 
-def pergrad(arguments: list[str]) -> list[str]:
-    """A command of pergrad as it is run here."""
-    if arguments[0] == "run":
-        if "--resume" in arguments:
-            return ["run", "--help"]  # tests/test_interruptions.py resumes runs
-        for option, cheap in CHEAP.items():
-            arguments = arguments if option in arguments else [*arguments, *cheap]
+def run(command: list[str], folder: Path, allowed: tuple[int, ...] = (0,)) -> str:
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode in allowed, f"{shlex.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def skip_without(frameworks: set[str]) -> None:
+    if missing := sorted(framework for framework in frameworks if not installed(framework)):
+        pytest.skip(f"{', '.join(missing)} is not installed")
+
+
+def translated(command: str) -> list[str]:
+    """The words that are run for a command; none for an environment of tox that is not run from a test."""
+    if command.startswith("tox "):
+        environment = command.split()[2]
+        assert f"[testenv:{environment}]" in (ROOT / "tox.ini").read_text(), f"tox has no environment {environment}"
+        begins = next((start for start in TRANSLATED if command.startswith(start)), None)
+        if begins is None:
+            return []
+        command = command.replace(begins, TRANSLATED[begins], 1)
+    return shlex.split(command)
+
+
+def cheap(arguments: list[str], block: Block) -> list[str]:
+    """The arguments of a command of pergrad, with those that make it end soon."""
+    if arguments[0] == "run" and "--resume" not in arguments:
         arguments = ["mlp-small" if word == "all" else word for word in arguments]  # the truth of all takes a minute
-    if arguments[0] == "advise":
-        arguments = [*arguments, "--within", "40s"]  # the last of two counts
+        own_model = "torch" in block.frameworks and "--workload" in arguments and "mlp-small" not in arguments
+        given = {**CHEAP, "--strategy": "torch/func-vmap"} if own_model else CHEAP
+        return arguments + [word for option in given.items() if option[0] not in arguments for word in option]
     if arguments[0] == "check" and "--workload" not in arguments:
-        arguments = [*arguments, "--workload", "policy"]
+        return [*arguments, "--workload", "policy"]
     return arguments
 
 
-def run(command: list[str], folder: Path, allowed: tuple[int, ...] = (0,)) -> None:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode in allowed, f"{' '.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-
-
-def execute(command: str, folder: Path) -> None:
-    """Run a command of the documentation, or see that what it names exists where running it would take minutes."""
-    words = shlex.split(command)
-    if words[:2] == ["tox", "-e"]:
-        assert f"[testenv:{words[2]}]" in (ROOT / "tox.ini").read_text()
-        rest = words[words.index("--") + 1 :] if "--" in words else []
-        if words[2] == "bench":
-            words = ["pergrad", "run", *rest]
-        elif words[2] == "all" and rest[0] == "pergrad":
-            words = rest
+def execute(command: str, block: Block, folder: Path) -> None:
+    """Run a command, or see that what it names exists where running it would take minutes."""
+    words = translated(command)
+    if not words:
+        return
+    if words[0] == "pergrad":
+        if "--resume" in words:  # there has to be a run to go on with
+            run([*PERGRAD, *cheap(["run", "--name", words[words.index("--resume") + 1]], block)], folder)
+        arguments = cheap(words[1:], block)
+        if words[1] == "advise":
+            short, long = ([*PERGRAD, *arguments, "--within", time] for time in WITHIN)  # the last of two counts
+            if "give it more with --within" in run(short, folder, (0, 1)):
+                run(long, folder)
         else:
-            return
-    if words[0] == "pip":
-        named = re.findall(r"\[(.+?)\]", command)
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        assert all(extra in extras for name in named for extra in name.split(","))
-    elif words[0] == "pergrad":
-        # A comparison that finds a case slower than is allowed says so by its exit status.
-        run([sys.executable, "-m", "harness.cli", *pergrad(words[1:])], folder, (0, 1) if "compare" in words else (0,))
+            run([*PERGRAD, *arguments], folder, (0, 1) if words[1] in MAY_FAIL else (0,))
     elif words[0] == "python":
-        run([sys.executable, *[word for word in words[1:] if word not in (">", "docs/catalogue.md")]], folder)
+        into = words.index(">") if ">" in words else len(words)
+        printed = run([sys.executable, *words[1:into]], ROOT)
+        for target in words[into + 1 :]:
+            assert printed == (ROOT / target).read_text(encoding="utf-8"), f"{target} differs from: {command}"
+    elif words[0] == "pip":
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert {name for some in re.findall(r"\[(.+?)\]", command) for name in some.split(",")} <= set(extras)
+    elif words[0] == "pytest":
+        assert [word for word in words[1:] if "/" in word and not (ROOT / word).exists()] == []
     else:
         assert os.access(ROOT / words[0], os.X_OK), f"{command} is no command"
 
 
-def execute_python(block: Block, folder: Path) -> None:
-    """A strategy or a workload is checked, anything else is run as a script."""
-    path = folder / f"block_{block.line}.py"
+@of_language("bash")
+def test_every_command_works(block: Block, folder: Path) -> None:
+    skip_without(block.frameworks)
+    above = [other for other in blocks(block.document) if other.language == "bash" and other.line < block.line]
+    for command in [command for other in above for command in other.commands if command.startswith("pergrad new ")]:
+        execute(command, block, folder)
+
+    for command in block.commands:
+        execute(command, block, folder)
+
+
+@of_language("python")
+def test_every_code_block_works(block: Block, folder: Path) -> None:
+    """A strategy and a workload take all checks in a real worker, anything else is run as a script."""
+    skip_without(block.frameworks)
+    path = folder / "block.py"
     path.write_text(block.text)
-    check = [sys.executable, "-m", "harness.cli", "check"]
+
     if "@strategy(" in block.text:
-        elsewhere = folder / "elsewhere"  # the same name may stand in strategies/ already
-        elsewhere.mkdir(exist_ok=True)
-        run([*check, str(path), "--workload", "policy"], elsewhere)
+        run([*PERGRAD, "check", str(path), "--workload", "policy"], folder)
     elif "def losses(" in block.text:
-        name = "torch/func-vmap" if "import torch" in block.text else "numpy/autograd-loop"
-        run([*check, name, "--workload", str(path)], folder)
+        name = "torch/func-vmap" if "torch" in block.frameworks else "numpy/autograd-loop"
+        run([*PERGRAD, "check", name, "--workload", str(path)], folder)
     else:
         run([sys.executable, str(path)], folder)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
-def test_every_command_and_code_block_works(document: Path, folder: Path) -> None:
-    found = blocks(document)
-    if "torch" in "".join(block.text for block in found) and not (installed("torch") and installed("jax")):
-        pytest.skip("torch or jax is not installed")
+@of_language("toml")
+def test_every_piece_of_toml_can_be_read(block: Block) -> None:
+    assert tomllib.loads(block.text)
 
-    for block in found:
-        assert block.language in (*EXECUTED, "") or document.name == "catalogue.md", f"line {block.line}"
-        if block.language == "bash":
-            for command in commands(block):
-                execute(command, folder)
-        elif block.language == "python":
-            execute_python(block, folder)
-        elif block.language == "toml":
-            tomllib.loads(block.text)
+
+def test_no_block_is_left_without_a_test() -> None:
+    # A tree of folders, which has no language, is looked at below.
+    languages = {str(block): block.language for block in BLOCKS}
+
+    assert {name for name, language in languages.items() if language not in ("bash", "python", "toml", "")} == set()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
@@ -148,19 +207,32 @@ def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
     assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_every_path_in_the_text_exists(document: Path) -> None:
+    folders = "|".join(path.name for path in ROOT.iterdir() if path.is_dir())
+    named = re.findall(rf"`((?:{folders})/[\w./-]*)`", document.read_text(encoding="utf-8"))
+    written = {"strategies/torch/my_idea.py"}  # by a command that is shown
+
+    assert {path for path in named if not (ROOT / path).exists()} - written == set()
+
+
 def test_every_document_is_reachable_from_the_readme() -> None:
     linked = set(re.findall(r"\]\((docs/[^)]+)\)", (ROOT / "README.md").read_text()))
 
     assert linked == {f"docs/{document.name}" for document in (ROOT / "docs").glob("*.md")}
 
 
-def test_the_tree_of_the_house_names_modules_that_exist() -> None:
+def test_the_tree_of_the_house_names_what_exists_and_leaves_no_module_out() -> None:
     (tree,) = [block.text for block in blocks(ROOT / "CONTRIBUTING.md") if not block.language]
     named = set(re.findall(r"\b(\w+\.py)\b", tree))
+    inside = set(re.findall(r"(?<= )(\w+)/", tree))
+    outside = set(re.findall(r"^([\w.]+)/", tree, re.MULTILINE))
 
-    assert {name for name in named if not (ROOT / "harness" / name).exists()} == set()
     here = {path.name for path in (ROOT / "harness").glob("*.py")} - {"__init__.py"}
-    assert here - named == set()
+    everywhere = here | {path.name for path in (ROOT / "harness" / "workloads").glob("*.py")}
+    assert here <= named <= everywhere
+    assert {name for name in inside if not (ROOT / "harness" / name).is_dir() and not (ROOT / name).is_dir()} == set()
+    assert {name for name in outside if not (ROOT / name).is_dir()} == set()
 
 
 def test_the_catalogue_is_that_of_the_strategies() -> None:

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from harness import frameworks, reference, strategies, workloads
+from harness import agreement, frameworks, reference, strategies, workloads
 from harness.cli import app
 from harness.facts import Facts
+from harness.isolated import IsolatedError
+from harness.records import Status
 from harness.reference import NotFinite
+from harness.truth import Truth
 from harness.workloads import cast, find
 from tests import bound, edges
 
@@ -23,9 +26,13 @@ HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
 
 
-@functools.cache
 def run(framework: str, dtype: str = "float32") -> dict[str, Any]:
     """Everything in one process."""
+    return run_once(framework, dtype)
+
+
+@functools.cache
+def run_once(framework: str, dtype: str) -> dict[str, Any]:
     answers: dict[str, Any] = bound.run(edges.everything, framework, dtype, framework=framework, dtype=dtype)
     return answers
 
@@ -74,6 +81,124 @@ def test_equal_largest_values_share_one_unit_of_gradient(framework: str) -> None
     for rows in found(framework, "the largest is met several times").values():
         assert (rows["w"][:, 0] == 0).all()
         np.testing.assert_allclose(rows["w"].sum(1), 1, rtol=1e-6)
+
+
+KINKS = {
+    "abs has a kink at 0": ([[1, 2], [-1, -2], [0, 0], [0.5, 1]], [[3, 6], [-3, -6], [0, 7]]),
+    "maximum has a kink at a tie": ([[0, 0], [1, 2], [0.5, 1]], [[2, 4], [-1, -2], [1, 5]]),
+    "the largest is met several times": (
+        [[[0, 1, 0, 0]] * 2, [[0, 0, 0, 1]] * 2, [[0, 1 / 3, 1 / 3, 1 / 3]] * 2],
+        [[[0, 3, 0, 0]] * 2, [[0, 1, 0, 0], [0, -2, 1, 1]], [[0, 1, 0, 0], [2, 0, 0, 0]]],
+    ),
+    "the largest of a window is met several times": (
+        [np.reshape(choice * 2, (2, 2, 2, 1)) for choice in ([0, 1, 0, 0], [0, 0, 0, 1], [0, 0.5, 0.5, 0])],
+        [np.reshape(choice * 2, (2, 2, 2, 1)) for choice in ([0, 4, 0, 0], [0, 1, 0, 3], [0, -3, 0, 0])],
+    ),
+}
+"""Edge -> (rows that are right, each by another choice of subgradient; rows that are not)."""
+
+
+@functools.cache
+def truth_at(edge: str) -> Truth:
+    workload = edges.EDGES[edge].workload(edge)
+    batch = cast(workload.batches(0, 100, 1)[0], "float32")
+    return reference.compute(workload, cast(workload.initial_parameters(0), "float32"), batch)
+
+
+def verdict(edge: str, rows: Any) -> agreement.Agreement:
+    return agreement.check({"w": np.array(rows, np.float32)}, truth_at(edge), "float32")
+
+
+@pytest.mark.parametrize(("edge", "rows"), [(edge, rows) for edge, (right, _) in KINKS.items() for rows in right])
+def test_at_a_kink_any_subgradient_is_right(edge: str, rows: Any) -> None:
+    assert verdict(edge, rows).status is Status.OK, verdict(edge, rows).reason
+
+
+@pytest.mark.parametrize(("edge", "rows"), [(edge, rows) for edge, (_, wrong) in KINKS.items() for rows in wrong])
+def test_at_a_kink_what_is_no_subgradient_is_wrong(edge: str, rows: Any) -> None:
+    found = verdict(edge, rows)
+
+    assert found.status is Status.DISAGREES
+    assert found.worst_instance in (0, 1)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("edge", sorted(KINKS))
+def test_a_framework_is_not_called_wrong_for_its_choice_at_a_kink(edge: str, framework: str) -> None:
+    for strategy, rows in found(framework, edge).items():
+        assert verdict(edge, rows["w"]).status is Status.OK, strategy
+
+
+@pytest.mark.parametrize("wrong", [1.01, 0.0])
+def test_beside_a_kink_the_derivative_is_one_and_no_other(wrong: float) -> None:
+    """relu(w x) at w x = 1: the instance at 0 has a choice, this one has none."""
+    assert verdict("relu has derivative 0 at 0", [0, 1, 0]).status is Status.OK
+
+    assert verdict("relu has derivative 0 at 0", [0, wrong, 0]).worst_instance == 1
+
+
+@pytest.mark.parametrize("power", [1.5, 0.5])
+def test_a_parameter_at_the_edge_of_a_domain_leaves_the_judge_strict(power: float) -> None:
+    """(x + w)^p at w = 0: for x = 0 and below there is no root, for which nobody is forgiven anything."""
+    workload = edges.Edge(
+        lambda ops, p, b: ops.sqrt(b["x"] + p["w"]) ** (2 * power), {"w": 0.0}, {"x": [1.0, 4.0]}
+    ).workload("root")
+    truth = reference.compute(
+        workload, cast(workload.initial_parameters(0), "float32"), cast(workload.batches(0, 2, 1)[0], "float32")
+    )
+    right = np.array([power, power * 4 ** (power - 1)], np.float32)
+
+    assert agreement.check({"w": right}, truth, "float32").status is Status.OK
+    assert agreement.check({"w": right * np.float32(1.001)}, truth, "float32").status is Status.DISAGREES
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_dropout_differs_from_instance_to_instance_and_repeats_with_the_seed(framework: str) -> None:
+    masks = [edges.DROPOUT.batches(seed, 4, 1)[0]["mask"] for seed in (0, 0, 1)]
+    assert len({tuple(mask) for mask in masks[0]}) == 4
+
+    for strategy, rows in run(framework)["dropout"].items():
+        for found, mask in zip(rows, masks, strict=True):
+            np.testing.assert_array_equal(found, mask / (1 - edges.DROPOUT_RATE), err_msg=strategy)
+        assert rows[0] == rows[1] != rows[2]
+
+
+@pytest.mark.parametrize("framework", bound.each(*edges.JACOBIANS))
+def test_a_jacobian_of_images_has_one_row_per_instance_and_no_square_of_them(framework: str) -> None:
+    for strategy, rows in run(framework)["jacobians"].items():
+        for name, expected in edges.GREY_IMAGES.rows.items():
+            np.testing.assert_array_equal(rows[name], expected, err_msg=f"{strategy} {name}")
+
+
+@bound.needs("tf2")
+def test_a_jacobian_does_not_depend_on_how_many_iterations_run_at_a_time() -> None:
+    """If the tape is not persistent, TensorFlow has given other numbers without a word; now it refuses."""
+    answers = run("tf2")["parallel"]
+    assert set(answers) == set(edges.JACOBIANS["tf2"])
+    for strategy, by_iterations in answers.items():
+        assert by_iterations == [run("tf2")["jacobians"][strategy]] * 3, strategy
+
+
+@pytest.mark.parametrize("framework", bound.each(*edges.CHUNKED))
+def test_rows_by_chunks_are_those_without_chunks_also_of_an_odd_batch(framework: str) -> None:
+    by_chunks, whole = (run(framework)["chunked"][strategy] for strategy in edges.CHUNKED[framework])
+    for name, rows in whole.items():
+        assert len(by_chunks[name]) == edges.ODD_SIZE
+        np.testing.assert_allclose(by_chunks[name], rows, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+PRECISION = {
+    "jax": {"products": "highest"},
+    "torch": {"products": "highest", "TF32": [False, False]},
+    "tf1": {"TF32": [False]},
+    "tf2": {"TF32": [False]},
+}
+"""Framework -> what it is told. By default JAX and TensorFlow multiply in TF32 on a GPU, and PyTorch does not."""
+
+
+@pytest.mark.parametrize("framework", bound.each(*PRECISION))
+def test_products_of_float32_are_computed_in_float32_by_every_framework(framework: str) -> None:
+    assert run(framework)["precision"] == {"TF32 by the driver": "0", **PRECISION[framework]}
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -258,6 +383,77 @@ def test_python_branches_run_in_a_loop_and_are_refused_by_vmap_in_words(tmp_path
     path.write_text(BRANCHING)
     assert "data-dependent" in bound.run(rows_of_file, str(path), "torch/func-vmap", framework="torch")
     assert bound.run(rows_of_file, str(path), "torch/grad-loop", framework="torch") == {"w": [4, 3]}
+
+
+EACH_ITS_OWN = '''"""A Python branch on the value of each instance."""
+import numpy as np
+import {module}
+
+frameworks = ("{framework}",)
+
+
+def loss(w, x):
+    return x * x * w if x > 0 else 3 * w
+
+
+def losses(parameters, batch):
+    return {module}.stack([loss(parameters["w"], x) for x in batch["x"]])
+
+
+def parameters(rng):
+    return {{"w": np.array(1.0)}}
+
+
+def batch(rng, size):
+    return {{"x": rng.standard_normal(size)}}
+'''
+
+
+@bound.needs("torch")
+def test_a_worker_calls_a_branch_that_vmap_cannot_follow_unsupported_and_data_dependent(tmp_path: Path) -> None:
+    path = tmp_path / "branching.py"
+    path.write_text(EACH_ITS_OWN.format(framework="torch", module="torch"))
+
+    result = CliRunner().invoke(app, ["check", "torch/func-vmap", "--workload", str(path)])
+
+    assert "unsupported  branching: data-dependent control flow:" in result.output
+
+
+@bound.needs("jax")
+def test_a_branch_that_jax_cannot_trace_is_told_with_its_line(tmp_path: Path) -> None:
+    """Not the last line of the traceback, in which JAX says that it has shortened the traceback."""
+    path = tmp_path / "branching.py"
+    path.write_text(EACH_ITS_OWN.format(framework="jax", module="jax.numpy"))
+
+    with pytest.raises(IsolatedError, match=r"workload branching fails in line 9 of branching.py: Tracer\w+Error: "):
+        reference.write(tmp_path / "truth.npz", str(path), 2, 0, "float32")
+
+
+UNFITTING = '''"""A layer that was written for four inputs and is given three."""
+import numpy as np
+
+
+def losses(ops, parameters, batch):
+    return ops.sum(ops.matmul(batch["x"], parameters["w"]), 1)
+
+
+def parameters(rng):
+    return {"w": np.zeros((4, 2))}
+
+
+def batch(rng, size):
+    return {"x": np.ones((size, 3))}
+'''
+
+
+def test_a_layer_that_does_not_fit_is_told_with_its_workload_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "unfitting.py"
+    path.write_text(UNFITTING)
+
+    result = CliRunner().invoke(app, ["check", "numpy/autograd-loop", "--workload", str(path)])
+
+    assert "workload unfitting fails in line 6 of unfitting.py: ValueError: matmul" in result.output
+    assert "Traceback" not in result.output
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

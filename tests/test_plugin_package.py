@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from tests.conftest import installed
 PACKAGE = Path(__file__).resolve().parent.parent / "examples" / "plugin-package"
 ROOT = PACKAGE.parent.parent
 
+FOR_ANOTHER_VERSION = f"written for version {INTERFACE + 1} of pergrad's plugin interface"
+
 pytest.importorskip("hatchling", reason="hatchling, which builds the package, is not installed")
 
 
@@ -33,6 +36,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("site")
     install(PACKAGE, target)
     return target
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same package, written for the interface that comes after this one."""
+    folder = tmp_path_factory.mktemp("newer")
+    shutil.copytree(PACKAGE, folder / "package")
+    for path in (folder / "package").rglob("*.py"):
+        path.write_text(path.read_text().replace(f"interface={INTERFACE}", f"interface={INTERFACE + 1}"))
+    install(folder / "package", folder / "site")
+    return folder / "site"
 
 
 def pergrad(site: Path, folder: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -75,19 +89,40 @@ def test_it_is_measured_like_any_other(site: Path, tmp_path: Path) -> None:
 
     assert result.returncode == 0, result.stdout + result.stderr
     rows = store.load(tmp_path / "results" / "mine").rows
-    assert [(row.strategy, row.status) for row in rows] == [("numpy/residuals", Status.OK)] * 2
+    assert [(row.workload, row.strategy, row.status) for row in rows] == [("ridge", "numpy/residuals", Status.OK)] * 2
+    assert "residuals" in (tmp_path / "reports" / "mine" / "index.html").read_text()
 
 
-def test_a_plugin_for_another_interface_is_unavailable_and_all_else_goes_on(tmp_path: Path) -> None:
-    package = tmp_path / "package"
-    subprocess.run(["cp", "-r", str(PACKAGE), str(package)], check=True)
-    for path in package.rglob("*.py"):
-        path.write_text(path.read_text().replace("interface=1", f"interface={INTERFACE + 1}"))
-    install(package, tmp_path / "site")
+def test_a_plugin_for_another_interface_is_listed_as_unavailable(newer: Path, tmp_path: Path) -> None:
+    entries = json.loads(pergrad(newer, tmp_path, ["list", "strategies", "--json"]).stdout)
 
-    entries = json.loads(pergrad(tmp_path / "site", tmp_path, ["list", "strategies", "--json"]).stdout)
-
-    (broken,) = [entry for entry in entries if entry["name"] == "residuals"]
-    assert f"written for version {INTERFACE + 1} of pergrad's plugin interface" in broken["summary"]
+    (broken,) = [entry for entry in entries if entry["name"] == "pergrad-ridge"]
+    assert broken["summary"].startswith("unavailable: ")
+    assert FOR_ANOTHER_VERSION in broken["summary"]
     assert "install a newer pergrad" in broken["summary"]
     assert "jax/vmap" in {entry["name"] for entry in entries}
+
+    models = json.loads(pergrad(newer, tmp_path, ["list", "workloads", "--json"]).stdout)
+
+    (broken,) = [entry for entry in models if entry["name"] == "ridge"]
+    assert FOR_ANOTHER_VERSION in broken["summary"]
+    assert "policy" in {entry["name"] for entry in models}
+
+
+def test_a_plugin_for_another_interface_keeps_nobody_from_measuring(newer: Path, tmp_path: Path) -> None:
+    options = ["--strategy", "numpy/autograd-loop", "--workload", "policy", "--batch-size", "1", "--passes", "1"]
+
+    result = pergrad(newer, tmp_path, ["run", *options, "--target", "0.05s", "--name", "theirs"])
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"pergrad-ridge: unavailable: PluginError: {FOR_ANOTHER_VERSION}" in result.stderr
+    assert [row.status for row in store.load(tmp_path / "results" / "theirs").rows] == [Status.OK]
+
+
+@pytest.mark.parametrize(("what", "name"), [("--strategy", "numpy/residuals"), ("--workload", "ridge")])
+def test_asked_for_by_name_it_is_refused_in_a_sentence(what: str, name: str, newer: Path, tmp_path: Path) -> None:
+    result = pergrad(newer, tmp_path, ["run", what, name])
+
+    assert result.returncode == 2
+    assert result.stderr.startswith("pergrad: ")
+    assert "Traceback" not in result.stderr

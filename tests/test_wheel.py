@@ -31,65 +31,78 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a fresh environment: pergrad from the wheel, its dependencies from this environment."""
+def fresh(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of commands of a fresh environment: pergrad from the wheel, its dependencies from this environment."""
     folder = tmp_path_factory.mktemp("fresh")
     venv.create(folder, with_pip=False)
-    own = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "installed_base": str(folder)}))
-    command = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(own), str(wheel)]
+    python = folder / "bin" / "python"
+    command = ["pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
     subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True, text=True)
-    (own / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    return folder / "bin" / "python"
+    own = Path(run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).strip())
+    (own / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
+    return folder / "bin"
 
 
-def run(python: Path, folder: Path, arguments: Sequence[str]) -> str:
+def run(command: Sequence[str | Path], folder: Path) -> str:
     variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    command = [str(python), *arguments]
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def pergrad(python: Path, folder: Path, *arguments: str) -> str:
-    return run(python, folder, ["-m", "harness.cli", *arguments])
-
-
 def test_strategies_workloads_their_data_and_the_pages_templates_travel_in_it(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
-    here = subprocess.run(["git", "ls-files", "harness", "strategies"], cwd=ROOT, capture_output=True, text=True)
 
-    expected = set(here.stdout.split()) or {"harness/cli.py"}
+    files = [path for package in ("harness", "strategies") for path in (ROOT / package).rglob("*") if path.is_file()]
+    expected = {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
     assert expected <= inside, sorted(expected - inside)
-    assert "harness/py.typed" in inside
+    assert {path.suffix for path in files} >= {".py", ".npy", ".html", ".json", ".typed"}
     assert not [name for name in inside if name.startswith(("tests/", "results/", "reports/"))]
 
 
-def test_it_is_the_installed_one_that_runs(python: Path, tmp_path: Path) -> None:
-    place = run(python, tmp_path, ["-c", "import harness; print(harness.__file__)"])
+def test_it_is_the_installed_one_that_runs(fresh: Path, tmp_path: Path) -> None:
+    script = "import harness, strategies; print(harness.__file__, *strategies.__path__, sep='\\n')"
 
-    assert str(python.parent.parent) in place
+    places = run([fresh / "python", "-c", script], tmp_path).split()
+
+    assert len(places) == 2
+    assert all(Path(place).is_relative_to(fresh.parent) for place in places)
 
 
-def test_lists_hold_all_that_the_checkout_has(python: Path, tmp_path: Path) -> None:
-    listed = json.loads(pergrad(python, tmp_path, "list", "strategies", "--json"))
-    models = json.loads(pergrad(python, tmp_path, "list", "workloads", "--json"))
+def test_lists_hold_all_that_the_checkout_has(fresh: Path, tmp_path: Path) -> None:
+    listed = json.loads(run([fresh / "pergrad", "list", "strategies", "--json"], tmp_path))
+    models = json.loads(run([fresh / "pergrad", "list", "workloads", "--json"], tmp_path))
 
     assert {entry["name"] for entry in listed} >= {s.name for s in strategies.discover().strategies}
     assert {entry["name"] for entry in models} >= {workload.name for workload in workloads.builtin()}
 
 
-def test_a_run_and_its_report_lie_in_the_current_folder(python: Path, tmp_path: Path) -> None:
+def test_a_strategy_is_shown_with_its_code(fresh: Path, tmp_path: Path) -> None:
+    assert "jax.jit(jax.vmap(jax.grad(problem.loss)" in run([fresh / "pergrad", "show", "jax/vmap"], tmp_path)
+
+
+def test_a_run_and_its_report_lie_in_the_current_folder(fresh: Path, tmp_path: Path) -> None:
     options = ["--workload", "policy", "--strategy", "numpy/outer-products", "--batch-size", "1,4"]
 
-    assert "outer_products" in pergrad(python, tmp_path, "show", "numpy/outer-products")
-    pergrad(python, tmp_path, "run", "--quick", *options, "--target", "0.05s", "--name", "mine")
-    pergrad(python, tmp_path, "report", "mine")
+    run([fresh / "pergrad", "run", "--quick", *options, "--target", "0.05s", "--name", "mine"], tmp_path)
+    (page := tmp_path / "reports" / "mine" / "index.html").unlink()
+    run([fresh / "pergrad", "report"], tmp_path)
 
-    assert (tmp_path / "results" / "mine" / "measurements.jsonl").read_text().count('"ok"') == 2
-    assert "outer-products" in (tmp_path / "reports" / "mine" / "index.html").read_text()
+    results = tmp_path / "results" / "mine"
+    assert json.loads((results / "run.json").read_text())["state"] == "complete"
+    assert (results / "pytest-benchmark.json").exists()
+    rows = [json.loads(line) for line in (results / "measurements.jsonl").read_text().splitlines()]
+    assert [(row["strategy"], row["batch_size"], row["status"]) for row in rows] == [
+        ("numpy/outer-products", 1, "ok"),
+        ("numpy/outer-products", 4, "ok"),
+    ]
+    assert "outer-products" in page.read_text()
+    assert list(page.parent.glob("*.png"))
 
 
-def test_a_new_strategy_is_found_in_the_current_folder(python: Path, tmp_path: Path) -> None:
-    pergrad(python, tmp_path, "new", "strategy", "numpy/my-idea")
+def test_a_new_strategy_is_found_in_the_current_folder(fresh: Path, tmp_path: Path) -> None:
+    run([fresh / "pergrad", "new", "strategy", "numpy/my-idea"], tmp_path)
 
-    assert "numpy/my-idea: right" in pergrad(python, tmp_path, "check", "numpy/my-idea", "--workload", "policy")
+    found = run([fresh / "pergrad", "check", "numpy/my-idea", "--workload", "policy"], tmp_path)
+
+    assert "numpy/my-idea: right" in found

@@ -34,7 +34,19 @@ from typing import Any
 from harness.strategies import FRAMEWORKS, PluginError, check_interface, load_file, suggestion
 from harness.workloads._declared import Arrays, Workload, cast, is_floating, split, workload
 
-__all__ = ["Arrays", "Workload", "builtin", "cast", "find", "is_floating", "load", "others", "split", "workload"]
+__all__ = [
+    "Arrays",
+    "Workload",
+    "builtin",
+    "cast",
+    "find",
+    "is_floating",
+    "load",
+    "others",
+    "split",
+    "unavailable",
+    "workload",
+]
 
 FOLDER = Path(__file__).resolve().parent
 LOCAL_FOLDER = Path("workloads")
@@ -50,8 +62,16 @@ def builtin() -> list[Workload]:
 
 
 def others() -> list[Workload]:
-    """The workloads below the current folder and those of installed packages, sorted by name."""
-    return [find(name) for name in sorted({*_paths(LOCAL_FOLDER), *_entry_points()} - {*_builtin_paths()})]
+    """The workloads below the current folder and those of installed packages, sorted by name.
+
+    Those that cannot be read are left out: `unavailable` names them.
+    """
+    return _others()[0]
+
+
+def unavailable() -> dict[str, str]:
+    """Name -> the reason, of those below the current folder or of packages that cannot be read; they stop no others."""
+    return _others()[1]
 
 
 def find(name_or_path: str | Path, small: bool = False) -> Workload:
@@ -103,6 +123,16 @@ def _paths(folder: Path) -> dict[str, Path]:
 
 def _entry_points() -> dict[str, metadata.EntryPoint]:
     return {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def _others() -> tuple[list[Workload], dict[str, str]]:
+    found, broken = [], {}
+    for name in sorted({*_paths(LOCAL_FOLDER), *_entry_points()} - {*_builtin_paths()}):
+        try:
+            found.append(find(name))
+        except Exception as error:  # whatever a file raises when it is imported
+            broken[name] = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+    return found, broken
 
 
 def _load_entry_point(entry: metadata.EntryPoint, small: bool) -> Workload:
