@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from harness import Batch, Parameters, Problem, Unsupported
+from strategies._handles import others_refused
 
 Array = Any
 
@@ -137,7 +138,8 @@ class Layers:
 
     def total(self, batch: Batch) -> Array:
         """The sum of the losses."""
-        return self.problem.losses(self.handles, batch, ops=self).sum()
+        with others_refused():
+            return self.problem.losses(self.handles, batch, ops=self).sum()
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self.ops, name)

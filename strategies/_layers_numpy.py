@@ -1,13 +1,13 @@
-"""Layer rules on NumPy with HIPS autograd: rows from a layer's inputs and its output's cotangent.
+"""Layers on NumPy with HIPS autograd: what each one was given, and the cotangent of what it returned.
 
 The loss is run with `Layers` in place of NumPy's operations. Every layer passes its output through `tap`, which is
-the identity forwards; backwards it sees the cotangent of the output and writes the layer's rows.
+the identity forwards; backwards it sees the cotangent of the output, from which rows, norms and sums follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from autograd import grad
@@ -15,8 +15,25 @@ from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
 from harness import Batch, Problem, Unsupported
+from strategies._handles import others_refused
 
 Array = Any
+
+
+class Use(NamedTuple):
+    """One layer at work with one of its parameters.
+
+    Attributes:
+        kind: `product`, `lookup` or `offset`; a convolution is a product over its windows.
+        name: the parameter.
+        x: what it is applied to, (B, positions, n), of a lookup (B, positions); None for an offset.
+        dy: the cotangent of the output, (B, positions, m).
+    """
+
+    kind: str
+    name: str
+    x: Array
+    dy: Array
 
 
 @primitive
@@ -46,30 +63,32 @@ class Handle:
 
 
 class Layers:
-    """The operations of `autograd.numpy`, with a tap behind every layer.
-
-    Attributes:
-        rows: parameter -> its rows, (B, *shape), the same memory in every call.
-    """
+    """The operations of `autograd.numpy`, with a tap behind every layer."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.ops, self.parameters = problem, problem.ops, problem.parameters
-        size = problem.batch_size
-        self.rows = {name: np.empty((size, *value.shape), value.dtype) for name, value in problem.parameters.items()}
         self.handles = {name: Handle(name) for name in problem.parameters}
         self.anchor: Any = 0.0
         self.used: set[str] = set()
+        self.report: Callable[[Use], None]
 
-    def gradients(self, batch: Batch) -> dict[str, Array]:
-        """The rows of every instance; overwritten by the next call."""
+    def run(self, batch: Batch, report: Callable[[Use], None]) -> None:
+        """Forwards and backwards through the sum of the losses; each use is reported as soon as it is known."""
+        self.report = report
 
         def total(anchor: float) -> Array:
             self.anchor = anchor
             self.used.clear()
-            return self.ops.sum(self.problem.losses(self.handles, batch, ops=self), 0)
+            with others_refused():
+                return self.ops.sum(self.problem.losses(self.handles, batch, ops=self), 0)
 
         grad(total)(0.0)
-        return self.rows
+
+    def uses(self, batch: Batch) -> list[Use]:
+        """Every layer at work in the losses of a batch, the last one first."""
+        found: list[Use] = []
+        self.run(batch, found.append)
+        return found
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self.ops, name)
@@ -83,43 +102,77 @@ class Layers:
         return checked
 
     def dense(self, x: Array, weight: Handle, bias: Handle) -> Array:
-        inputs, rows, offsets = getval(x), self._rows(weight), self._rows(bias)
+        inputs, weight_name, bias_name = getval(x), self._name(weight), self._name(bias)
 
         def rule(dy: Array) -> None:
-            if dy.ndim == 2:
-                np.einsum("bi,bo->bio", inputs, dy, out=rows)
-            else:
-                np.matmul(inputs.swapaxes(1, 2), dy, out=rows)
-            offsets[:] = dy.reshape(len(dy), -1, dy.shape[-1]).sum(1)
+            dy = positions(dy)
+            self.report(Use("product", weight_name, positions(inputs), dy))
+            self.report(Use("offset", bias_name, None, dy))
 
-        return tap(self.anchor, self.ops.dense(x, self.parameters[weight.name], self.parameters[bias.name]), rule)
+        return tap(self.anchor, self.ops.dense(x, self.parameters[weight_name], self.parameters[bias_name]), rule)
 
     def conv2d(self, x: Array, kernel: Handle, bias: Handle, stride: int, padding: int) -> Array:
-        inputs, rows, offsets = getval(x), self._rows(kernel), self._rows(bias)
-        size = rows.shape[1]
+        inputs, kernel_name, bias_name = getval(x), self._name(kernel), self._name(bias)
+        value = self.parameters[kernel_name]
 
         def rule(dy: Array) -> None:
-            padded = np.pad(inputs, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-            seen = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (1, 2))[:, ::stride, ::stride]
-            seen = seen.transpose(0, 1, 2, 4, 5, 3).reshape(len(dy), dy[0, ..., 0].size, -1)
-            flat = dy.reshape(len(dy), -1, dy.shape[-1])
-            np.matmul(seen.swapaxes(1, 2), flat, out=rows.reshape(len(rows), -1, rows.shape[-1]))
-            offsets[:] = flat.sum(1)
+            dy = positions(dy)
+            self.report(Use("product", kernel_name, windows(inputs, len(value), stride, padding), dy))
+            self.report(Use("offset", bias_name, None, dy))
 
-        y = self.ops.conv2d(x, self.parameters[kernel.name], self.parameters[bias.name], stride, padding)
-        return tap(self.anchor, y, rule)
+        return tap(self.anchor, self.ops.conv2d(x, value, self.parameters[bias_name], stride, padding), rule)
 
     def embedding(self, ids: Array, table: Handle) -> Array:
-        rows = self._rows(table)
+        name = self._name(table)
 
         def rule(dy: Array) -> None:
-            rows.fill(0)
-            np.add.at(rows, (np.arange(len(ids))[:, None], ids), dy)
+            self.report(Use("lookup", name, ids.reshape(len(ids), -1), positions(dy)))
 
-        return tap(self.anchor, self.ops.embedding(ids, self.parameters[table.name]), rule)
+        return tap(self.anchor, self.ops.embedding(ids, self.parameters[name]), rule)
 
-    def _rows(self, handle: Handle) -> Array:
+    def _name(self, handle: Handle) -> str:
         if handle.name in self.used:
-            raise Unsupported(f"two layers use {handle.name}, and their rows would have to be added up")
+            raise Unsupported(f"two layers use {handle.name}, and what follows from each would have to be added up")
         self.used.add(handle.name)
-        return self.rows[handle.name]
+        return handle.name
+
+
+class Rows:
+    """The rows of every parameter, (B, *shape), in memory that stays the same from call to call."""
+
+    def __init__(self, problem: Problem) -> None:
+        size = problem.batch_size
+        self.rows = {name: np.zeros((size, *value.shape), value.dtype) for name, value in problem.parameters.items()}
+        self.layers = Layers(problem)
+
+    def of(self, batch: Batch) -> dict[str, Array]:
+        """The rows of a batch; overwritten by the next call."""
+        self.layers.run(batch, self.write)
+        return self.rows
+
+    def write(self, use: Use) -> None:
+        """Write the rows that follow from one use of a parameter."""
+        x, dy, rows = use.x, use.dy, self.rows[use.name]
+        if use.kind == "lookup":
+            rows.fill(0)
+            np.add.at(rows, (np.arange(len(x))[:, None], x), dy)
+        elif use.kind == "offset":
+            np.sum(dy, axis=1, out=rows)
+        else:
+            products = rows.reshape(len(rows), x.shape[2], dy.shape[2])
+            if x.shape[1] == 1:  # one position: an outer product, which einsum writes fastest
+                np.einsum("bi,bo->bio", x[:, 0], dy[:, 0], out=products)
+            else:
+                np.matmul(x.swapaxes(1, 2), dy, out=products)
+
+
+def positions(x: Array) -> Array:
+    """(B, ..., n) -> (B, positions, n)."""
+    return x.reshape(len(x), -1, x.shape[-1])
+
+
+def windows(x: Array, size: int, stride: int, padding: int) -> Array:
+    """What a kernel of that size sees at each output pixel: (B, pixels, size x size x channels)."""
+    padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (1, 2))[:, ::stride, ::stride]
+    return seen.transpose(0, 1, 2, 4, 5, 3).reshape(len(x), seen.shape[1] * seen.shape[2], -1)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from harness import Batch, Problem, Unsupported
+from strategies._handles import others_refused
 
 Tensor = Any
 
@@ -50,7 +51,7 @@ class Handle:
 
 def uses(problem: Problem, batch: Batch) -> list[Use]:
     """Every layer at work in the losses of a batch."""
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
+    with others_refused(), tf.GradientTape(watch_accessed_variables=False) as tape:
         layers = Layers(problem, tape.watch)
         total = tf.reduce_sum(problem.losses(layers.handles, batch, ops=layers))
     found = layers.uses

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from harness import Batch, Problem, Unsupported
+from strategies._handles import others_refused
 
 Tensor = Any
 
@@ -69,7 +70,9 @@ class Layers:
     def run(self, batch: Batch, report: Callable[[Use], None]) -> None:
         """Forwards and backwards through the sum of the losses; each use is reported as soon as it is known."""
         self.report = report
-        self.problem.losses(self.handles, batch, ops=self).sum().backward()
+        with others_refused():
+            total = self.problem.losses(self.handles, batch, ops=self).sum()
+        total.backward()
 
     def uses(self, batch: Batch) -> list[Use]:
         """Every layer at work in the losses of a batch, the last one first."""

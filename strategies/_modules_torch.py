@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from harness import Batch, Gradients, Problem, Unsupported
+from strategies._handles import others_refused
 
 
 class Handle:
@@ -48,7 +49,8 @@ class Network(nn.Module):
         self.handles = {name: Handle(self, name) for name in problem.parameters}
         layers = ("dense", "conv2d", "embedding", "layer_norm", "transpose", "matmul", "lstm")
         self.ops = SimpleNamespace(**{**vars(problem.ops), **{name: getattr(self, name) for name in layers}})
-        self(problem.example)  # creates the modules
+        with others_refused():
+            self(problem.example)  # creates the modules
         if unused := problem.parameters.keys() - self.owners.keys():
             raise Unsupported(f"{', '.join(sorted(unused))} belongs to no layer")
 
@@ -82,7 +84,10 @@ class Network(nn.Module):
         return self._layer(lambda: nn.Conv2d(inputs, outputs, size, stride, padding), kernel, bias)(x)
 
     def embedding(self, ids: Any, table: Handle) -> Any:
-        return self._layer(lambda: nn.Embedding(*self.problem.parameters[table.name].shape), table)(ids)
+        layer = self._layer(lambda: nn.Embedding(*self.problem.parameters[table.name].shape), table)
+        return (
+            layer(ids) if ids.ndim > 1 else layer(ids[:, None])[:, 0]
+        )  # rules expect an axis beside that of instances
 
     def layer_norm(self, x: Any, scale: Handle, offset: Handle, epsilon: float) -> Any:
         return self._layer(lambda: nn.LayerNorm(x.shape[-1], epsilon), scale, offset)(x)
@@ -102,7 +107,12 @@ class Network(nn.Module):
 
     def add_table(self, x: Any, table: Handle) -> Any:
         """A table that is added to every instance is an embedding of the positions."""
-        length, width = self.problem.parameters[table.name].shape
+        shape = self.problem.parameters[table.name].shape
+        if len(shape) != 2 or x.shape[1:] != shape:
+            raise Unsupported(
+                f"{table.name} is added to {tuple(x.shape)}, and only a table (positions, width) is a module"
+            )
+        length, width = shape
         positions = torch.arange(length, device=x.device).expand(len(x), length)
         return x + self._layer(lambda: nn.Embedding(length, width), table)(positions)
 

@@ -66,7 +66,7 @@ def _squares(use: Use, shape: torch.Size) -> Tensor:
 
 def _squares_of_lookup(use: Use) -> Tensor:
     """Cotangents of one instance that go to the same entry of the table are added up before they are squared."""
-    ids, dy = use.x.flatten(1), use.dy.flatten(0, -2)
+    ids, dy = use.x.reshape(len(use.x), -1), use.dy.flatten(0, -2)
     instance = torch.arange(len(ids), device=ids.device)[:, None]
     places, inverse = torch.unique(instance * (ids.max() + 1) + ids, return_inverse=True)
     sums = dy.new_zeros((len(places), dy.shape[1])).index_add_(0, inverse.flatten(), dy)

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from harness import frameworks
+from harness import draw, frameworks, strategies
 from harness.layouts import IMAGE, KERNEL, Layout
+from harness.problem import CLIP_NORM
 from harness.workloads import Arrays, Workload, cast, find
 from tests import bound
 
@@ -278,6 +279,47 @@ def rows(framework: str, dtype: str) -> dict[str, dict[str, Any]]:
                     key: [value.dtype.name, value.astype(np.float64).tolist()] for key, value in gradients.items()
                 }
     return found
+
+
+def verdicts(framework: str, chosen: list[str]) -> dict[str, str]:
+    """case -> `ok`, `unsupported`, or what is wrong, for strategies of all quantities; in the framework's process."""
+    catalogue = strategies.discover()
+    return {
+        f"{name} on {key}": _verdict(framework, catalogue.find(name), key, edge)
+        for name in chosen
+        for key, edge in EDGES.items()
+        if edge.rows
+    }
+
+
+def _verdict(framework: str, strategy: strategies.Strategy, key: str, edge: Edge) -> str:
+    parameters, batch = cast(_arrays(edge.parameters), "float32"), cast(_arrays(edge.batch), "float32")
+    try:
+        found = bound.gradients(framework, strategy.name, edge.workload(key), parameters, batch)
+    except strategies.Unsupported:
+        return "unsupported"
+    except ModuleNotFoundError:  # a package beyond the framework
+        return "unavailable"
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    expected = _reduced({name: np.array(value, float) for name, value in edge.rows.items()}, strategy.quantity)
+    right = set(found) == set(expected) and all(
+        found[name].shape == value.shape and np.allclose(found[name], value, rtol=1e-5, atol=1e-5)
+        for name, value in expected.items()
+    )
+    return "ok" if right else str({name: value.tolist() for name, value in found.items()})
+
+
+def _reduced(rows: Arrays, quantity: str) -> Arrays:
+    """The norms, weighted sum or clipped sum of rows."""
+    if quantity == "gradients":
+        return rows
+    size = len(next(iter(rows.values())))
+    norms = np.linalg.norm(np.concatenate([value.reshape(size, -1) for value in rows.values()], axis=1), axis=1)
+    if quantity == "norms":
+        return {"norms": norms}
+    factors = draw.weights(size) if quantity == "weighted_sum" else CLIP_NORM / np.maximum(norms, CLIP_NORM)
+    return {name: np.tensordot(factors, value, 1) for name, value in rows.items()}
 
 
 def sizes(framework: str) -> dict[str, Any]:

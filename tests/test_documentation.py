@@ -14,18 +14,23 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from harness import catalogue, strategies
+from harness import catalogue, ceiling, probe, strategies
+from harness.cli import app
 from harness.strategies import FOLDER
 from tests import made_runs
 from tests.conftest import installed
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-PERGRAD = [sys.executable, "-m", "harness.cli"]
+
+ASK, CEILING = cache(probe._ask), cache(ceiling.measure)
+"""What the machine and the frameworks are is found out once, not again by every command; it takes seconds."""
 
 CHEAP = {
     "--workload": "policy",
@@ -87,19 +92,32 @@ def of_language(language: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == language], ids=str)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """What a reader has: the examples and two runs."""
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a reader has: the examples and two runs, in the current folder."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for name in ("sample", "other"):
         made_runs.normal(tmp_path / "results" / name, passes=1, rounds=5)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(probe, "_ask", ASK)
+    monkeypatch.setattr(ceiling, "measure", CEILING)
     return tmp_path
 
 
-def run(command: list[str], folder: Path, allowed: tuple[int, ...] = (0,)) -> str:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode in allowed, f"{shlex.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+def pergrad(*arguments: str, allowed: tuple[int, ...] = (0,)) -> str:
+    """What a command of pergrad prints; it is run in this process, its workers in theirs."""
+    result = CliRunner().invoke(app, arguments)
+    said = f"pergrad {shlex.join(arguments)}\n{result.output[-3000:]}"
+    assert result.exception is None or isinstance(result.exception, SystemExit), f"{said}\n{result.exception!r}"
+    assert result.exit_code in allowed, said
+    return result.output
+
+
+def python(*arguments: str) -> str:
+    """What Python prints, in a process of its own."""
+    command, variables = [sys.executable, *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
     return done.stdout
 
 
@@ -132,24 +150,24 @@ def cheap(arguments: list[str], block: Block) -> list[str]:
     return arguments
 
 
-def execute(command: str, block: Block, folder: Path) -> None:
+def execute(command: str, block: Block) -> None:
     """Run a command, or see that what it names exists where running it would take minutes."""
     words = translated(command)
     if not words:
         return
     if words[0] == "pergrad":
-        if "--resume" in words:  # there has to be a run to go on with
-            run([*PERGRAD, *cheap(["run", "--name", words[words.index("--resume") + 1]], block)], folder)
         arguments = cheap(words[1:], block)
-        if words[1] == "advise":
-            short, long = ([*PERGRAD, *arguments, "--within", time] for time in WITHIN)  # the last of two counts
-            if "give it more with --within" in run(short, folder, (0, 1)):
-                run(long, folder)
+        if "--resume" in arguments:  # there has to be a run to go on with
+            pergrad(*cheap(["run", "--name", arguments[arguments.index("--resume") + 1]], block))
+        if arguments[0] == "advise":
+            short, long = ([*arguments, "--within", time] for time in WITHIN)  # the last of two counts
+            if "give it more with --within" in pergrad(*short, allowed=(0, 1)):
+                pergrad(*long)
         else:
-            run([*PERGRAD, *arguments], folder, (0, 1) if words[1] in MAY_FAIL else (0,))
+            pergrad(*arguments, allowed=(0, 1) if arguments[0] in MAY_FAIL else (0,))
     elif words[0] == "python":
         into = words.index(">") if ">" in words else len(words)
-        printed = run([sys.executable, *words[1:into]], ROOT)
+        printed = python(*words[1:into])
         for target in words[into + 1 :]:
             assert printed == (ROOT / target).read_text(encoding="utf-8"), f"{target} differs from: {command}"
     elif words[0] == "pip":
@@ -162,14 +180,14 @@ def execute(command: str, block: Block, folder: Path) -> None:
 
 
 @of_language("bash")
-def test_every_command_works(block: Block, folder: Path) -> None:
+def test_every_command_works(block: Block) -> None:
     skip_without(block.frameworks)
     above = [other for other in blocks(block.document) if other.language == "bash" and other.line < block.line]
     for command in [command for other in above for command in other.commands if command.startswith("pergrad new ")]:
-        execute(command, block, folder)
+        execute(command, block)
 
     for command in block.commands:
-        execute(command, block, folder)
+        execute(command, block)
 
 
 @of_language("python")
@@ -180,12 +198,12 @@ def test_every_code_block_works(block: Block, folder: Path) -> None:
     path.write_text(block.text)
 
     if "@strategy(" in block.text:
-        run([*PERGRAD, "check", str(path), "--workload", "policy"], folder)
+        pergrad("check", str(path), "--workload", "policy")
     elif "def losses(" in block.text:
         name = "torch/func-vmap" if "torch" in block.frameworks else "numpy/autograd-loop"
-        run([*PERGRAD, "check", name, "--workload", str(path)], folder)
+        pergrad("check", name, "--workload", str(path))
     else:
-        run([sys.executable, str(path)], folder)
+        python(str(path))
 
 
 @of_language("toml")

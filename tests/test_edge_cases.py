@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from harness.reference import NotFinite
 from harness.truth import Truth
 from harness.workloads import cast, find
 from tests import bound, edges
+from tests.test_strategies import SLOW
 
 FRAMEWORKS = bound.each("numpy", "jax", "torch", "tf1", "tf2")
 HERE = Path(__file__).parent
@@ -54,6 +56,24 @@ def test_rows_are_those_derived_by_hand(name: str, framework: str) -> None:
         for key, value in expected.items():
             assert rows[key].shape == np.shape(value), (strategy, key)
             np.testing.assert_allclose(rows[key], value, atol=1e-6, err_msg=f"{strategy} {key}")
+
+
+LAYERED = re.compile(r"/(layer-rules|outer-products|ghost|opacus|backpack|expanded-weights)")
+"""Strategies that know layers and nothing else."""
+
+DIVIDED = ("jax/sharded",)
+"""Needs several devices, which a run gives it and this test does not."""
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_strategy_of_every_quantity_is_right_by_hand_or_says_that_there_is_no_rule(framework: str) -> None:
+    chosen = [s.name for s in strategies.discover().strategies if s.framework == framework and s.name not in SLOW]
+
+    cases = bound.run(edges.verdicts, framework, chosen, framework=framework)
+
+    assert {case: answer for case, answer in cases.items() if answer not in ("ok", "unsupported", "unavailable")} == {}
+    refused = {case for case, answer in cases.items() if answer == "unsupported"}
+    assert {case for case in refused if not LAYERED.search(case) and not case.startswith(DIVIDED)} == set()
 
 
 @pytest.mark.parametrize("name", [name for name, edge in edges.EDGES.items() if edge.rows])
@@ -474,13 +494,30 @@ def test_every_example_is_tested() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(CASES)
 
 
+BY_LAYERS = {
+    "jax": ("jax/layer-rules", "jax/ghost-norms"),
+    "torch": ("torch/layer-rules", "torch/ghost-norms", "torch/opacus-hooks"),
+    "tf1": ("tf1/ghost-norms",),
+    "tf2": ("tf2/ghost-norms",),
+}
+
+
 @pytest.mark.parametrize("framework", bound.each("jax", "torch", "tf1", "tf2"))
 def test_examples_of_the_users_own_model_are_measured_rightly(framework: str) -> None:
     """With the truth from `ops` where it is written through them, else from the framework itself in float64."""
     paths = [str(EXAMPLES / f"{name}.py") for name, run_by in CASES.items() if framework in run_by]
-    verdicts = bound.run(bound.verdicts, framework, "float32", paths, [3], framework=framework)
-    assert len(verdicts) == len(paths) * len(bound.STRATEGIES[framework])
-    assert {case: verdict for case, verdict in verdicts.items() if verdict[0] != "ok"} == {}
+    chosen = [*bound.STRATEGIES[framework], *BY_LAYERS[framework]]
+
+    verdicts = bound.run(bound.verdicts, framework, "float32", paths, [3], chosen, framework=framework)
+
+    assert len(verdicts) == len(paths) * len(chosen)
+    wrong = {case: verdict for case, verdict in verdicts.items() if verdict[0] != "ok"}
+    refused = {case: reason for case, (status, reason) in wrong.items() if status == "unsupported"}
+    assert wrong.keys() == refused.keys()
+    for case, reason in refused.items():  # what a framework's own functions do with parameters has no layer rule
+        assert case.startswith(BY_LAYERS[framework])
+        assert "through_ops" not in case
+        assert "no layer rule" in reason or "not installed" in reason or "Opacus" in reason or "opacus" in reason
 
 
 def test_an_example_is_described_without_importing_its_framework() -> None:

@@ -144,8 +144,25 @@ def test_results_overwritten_by_later_calls_are_caught_unless_announced(planted:
     assert secret.status is Status.DISAGREES
 
 
-def test_every_quantity_has_a_direct_way_in_the_frameworks_that_compile() -> None:
-    found = {(s.framework, s.quantity) for s in strategies.discover().strategies}
+WAYS = {
+    "norms": ("ghost-norms", "norms"),
+    "weighted_sum": ("batch-gradient", "weighted-sum"),
+    "clipped_sum": ("ghost-clipping", "clipped-sum"),
+}
+"""Quantity -> (the direct way, what the name of rows first and then reduced ends in)."""
 
-    for quantity in QUANTITIES:
-        assert {"jax", "torch", "tf2"} <= {framework for framework, given in found if given == quantity}
+BEST_ROWS = {"jax": "layer-rules", "torch": "layer-rules", "tf2": "vectorized-map", "numpy": "outer-products"}
+
+
+@pytest.mark.parametrize("quantity", sorted(WAYS))
+def test_every_quantity_has_a_direct_way_in_every_framework(quantity: str) -> None:
+    found = {s.name for s in strategies.discover().strategies if s.quantity == quantity}
+
+    assert {f"{framework}/{WAYS[quantity][0]}" for framework in strategies.FRAMEWORKS} <= found
+
+
+@pytest.mark.parametrize("quantity", sorted(WAYS))
+def test_beside_the_direct_way_stand_the_best_rows_reduced(quantity: str) -> None:
+    found = {s.name for s in strategies.discover().strategies if s.quantity == quantity}
+
+    assert {f"{framework}/{rows}-{WAYS[quantity][1]}" for framework, rows in BEST_ROWS.items()} <= found

@@ -8,6 +8,6 @@ def outer_products(problem: Problem) -> Step:
     One pass for the batch; rows are written into the same memory every time, so the next call overwrites the result.
     There are rules for dense layers, convolutions and embeddings only (`_layers_numpy.py`).
     """
-    from strategies._layers_numpy import Layers
+    from strategies._layers_numpy import Rows
 
-    return Layers(problem).gradients
+    return Rows(problem).of

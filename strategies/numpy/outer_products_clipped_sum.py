@@ -14,12 +14,12 @@ def outer_products_clipped_sum(problem: Problem) -> Step:
     """
     import numpy as np
 
-    from strategies._layers_numpy import Layers
+    from strategies._layers_numpy import Rows
 
-    layers = Layers(problem)
+    memory = Rows(problem)
 
     def step(batch: Batch) -> Gradients:
-        rows = {name: row.reshape(len(row), -1) for name, row in layers.gradients(batch).items()}
+        rows = {name: row.reshape(len(row), -1) for name, row in memory.of(batch).items()}
         norms = np.sqrt(sum(np.einsum("bi,bi->b", row, row) for row in rows.values()))
         factors = problem.clip_norm / np.maximum(norms, problem.clip_norm)
         return {name: (factors @ row).reshape(problem.parameters[name].shape) for name, row in rows.items()}

@@ -14,12 +14,12 @@ def outer_products_norms(problem: Problem) -> Step:
     """
     import numpy as np
 
-    from strategies._layers_numpy import Layers
+    from strategies._layers_numpy import Rows
 
-    layers = Layers(problem)
+    memory = Rows(problem)
 
     def step(batch: Batch) -> Gradients:
-        rows = [row.reshape(len(row), -1) for row in layers.gradients(batch).values()]
+        rows = [row.reshape(len(row), -1) for row in memory.of(batch).values()]
         return {"norms": np.sqrt(sum(np.einsum("bi,bi->b", row, row) for row in rows))}
 
     return step

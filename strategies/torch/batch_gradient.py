@@ -16,6 +16,7 @@ def batch_gradient(problem: Problem) -> Step:
 
     def step(batch: Batch) -> Gradients:
         weighted_loss = problem.weights @ problem.losses(parameters, batch)
-        return dict(zip(parameters, torch.autograd.grad(weighted_loss, list(parameters.values()))))
+        found = torch.autograd.grad(weighted_loss, list(parameters.values()), materialize_grads=True)
+        return dict(zip(parameters, found))
 
     return step

@@ -19,7 +19,7 @@ def func_vmap_clipped_sum(problem: Problem) -> Step:
 
     def step(batch: Batch) -> Gradients:
         rows = gradients(problem.parameters, batch)
-        norms = torch.stack([torch.linalg.vector_norm(row.flatten(1), dim=1) for row in rows.values()])
+        norms = torch.stack([torch.linalg.vector_norm(row.reshape(len(row), -1), dim=1) for row in rows.values()])
         factors = problem.clip_norm / torch.linalg.vector_norm(norms, dim=0).clamp(min=problem.clip_norm)
         return {name: torch.tensordot(factors, row, 1) for name, row in rows.items()}
 

@@ -19,7 +19,7 @@ def func_vmap_norms(problem: Problem) -> Step:
 
     def step(batch: Batch) -> Gradients:
         rows = gradients(problem.parameters, batch).values()
-        norms = torch.stack([torch.linalg.vector_norm(row.flatten(1), dim=1) for row in rows])
+        norms = torch.stack([torch.linalg.vector_norm(row.reshape(len(row), -1), dim=1) for row in rows])
         return {"norms": torch.linalg.vector_norm(norms, dim=0)}
 
     return step

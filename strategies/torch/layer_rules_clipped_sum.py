@@ -20,7 +20,7 @@ def layer_rules_clipped_sum(problem: Problem) -> Step:
 
     def step(batch: Batch) -> Gradients:
         found = rows.of(batch)
-        norms = torch.stack([torch.linalg.vector_norm(row.flatten(1), dim=1) for row in found.values()])
+        norms = torch.stack([torch.linalg.vector_norm(row.reshape(len(row), -1), dim=1) for row in found.values()])
         factors = problem.clip_norm / torch.linalg.vector_norm(norms, dim=0).clamp(min=problem.clip_norm)
         return {name: torch.tensordot(factors, row, 1) for name, row in found.items()}
 

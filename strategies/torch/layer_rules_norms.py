@@ -19,7 +19,7 @@ def layer_rules_norms(problem: Problem) -> Step:
     rows = Rows(problem)
 
     def step(batch: Batch) -> Gradients:
-        norms = [torch.linalg.vector_norm(row.flatten(1), dim=1) for row in rows.of(batch).values()]
+        norms = [torch.linalg.vector_norm(row.reshape(len(row), -1), dim=1) for row in rows.of(batch).values()]
         return {"norms": torch.linalg.vector_norm(torch.stack(norms), dim=0)}
 
     return step

@@ -1,0 +1,24 @@
+"""What strategies have in common that run a loss with handles in place of its parameters."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from harness import Unsupported
+
+
+@contextlib.contextmanager
+def others_refused() -> Iterator[None]:
+    """What a loss does with a parameter beside the layers is beyond the rules, and no error of the loss.
+
+    A handle has no arithmetic, entries or shape. Whoever asks it for them gets an error that names its class.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError) as error:
+        if not re.search(r"\bHandle\b", str(error)):
+            raise
+        text = re.sub(r"<[\w.]*Handle object at \w+>", "a Handle", str(error).strip().partition("\n")[0])
+        raise Unsupported(f"a parameter is used where there is no layer rule: {text}") from error
