@@ -85,9 +85,8 @@ class Network(nn.Module):
 
     def embedding(self, ids: Any, table: Handle) -> Any:
         layer = self._layer(lambda: nn.Embedding(*self.problem.parameters[table.name].shape), table)
-        return (
-            layer(ids) if ids.ndim > 1 else layer(ids[:, None])[:, 0]
-        )  # rules expect an axis beside that of instances
+        # The rules of BackPACK and Opacus expect an axis beside that of the instances.
+        return layer(ids) if ids.ndim > 1 else layer(ids[:, None])[:, 0]
 
     def layer_norm(self, x: Any, scale: Handle, offset: Handle, epsilon: float) -> Any:
         return self._layer(lambda: nn.LayerNorm(x.shape[-1], epsilon), scale, offset)(x)
