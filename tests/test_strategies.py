@@ -78,3 +78,18 @@ def test_explains_itself_in_a_first_line_that_stands_alone(strategy: Strategy) -
     assert strategy.summary.endswith((".", ":"))
     assert 20 < len(strategy.summary) <= 110
     assert strategy.source
+
+
+@pytest.mark.skipif(not installed("torch"), reason="torch is not installed")
+def test_a_compiled_strategy_is_not_compiled_again_by_being_watched(task_for: Callable[..., Task]) -> None:
+    strategy = next(s for s in STRATEGIES if s.name == "torch/compiled-func-vmap")
+
+    (row,) = process.measure((task_for(strategy, 3),))
+
+    if row.status is Status.UNSUPPORTED:
+        pytest.skip(row.reason)
+    assert row.status is Status.OK, row.reason
+    assert row.retraces == 0
+    assert row.median_s is not None
+    assert row.first_call_s is not None
+    assert row.median_s < row.first_call_s / 10

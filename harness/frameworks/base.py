@@ -53,6 +53,10 @@ class Adapter(ABC):
         """Environment variables that must be set before the framework is imported."""
         return {}
 
+    def compiling(self) -> bool:
+        """Whether a compiler is reading the Python code at this moment, instead of Python running it."""
+        return False
+
     @abstractmethod
     def devices(self) -> list[Device]:
         """All devices the framework sees, CPU first."""

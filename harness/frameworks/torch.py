@@ -56,6 +56,10 @@ class TorchAdapter(Adapter):
         traced: Callable[..., Mapping[str, Any]] = grad(function)
         return traced
 
+    def compiling(self) -> bool:
+        """While `torch.compile` traces."""
+        return bool(self.torch.compiler.is_compiling())
+
     def wait(self, output: Gradients) -> Gradients:
         """Synchronise the CUDA device that holds the result; on the CPU nothing is pending."""
         array = first_array(output)
