@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -86,7 +87,8 @@ def test_twenty_kills_at_random_moments_and_every_case_is_there_exactly_once(tmp
         if sweep.poll() is None:
             orphans += workers(sweep)
             if orphans and rng.random() < 0.5:
-                orphans[-1].kill()  # the worker dies under the sweep, which goes on ...
+                with contextlib.suppress(psutil.NoSuchProcess):  # it may just have ended
+                    orphans[-1].kill()  # the worker dies under the sweep, which goes on ...
                 time.sleep(0.2)
         sweep.kill()  # ... and the sweep dies
         sweep.wait()
@@ -111,7 +113,9 @@ def test_a_worker_dies_with_a_sweep_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_a_report_and_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background inherits deafness
     process = subprocess.Popen(command(tmp_path, *START), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, before)
     wait_for(lambda: rows_so_far(tmp_path) >= 1)
 
     process.send_signal(signal.SIGINT)
