@@ -53,11 +53,7 @@ class Advice:
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values."""
-        values = asdict(self)
-        for place in values["ranking"]:
-            for key in ("seconds", "behind"):
-                place[key] = {end: place[key][end] for end in ("value", "low", "high")}
-        return values
+        return asdict(self)
 
 
 def advice(state: Contest, strategies: Sequence[Strategy], found: Sequence[tuple[Strategy, float]]) -> Advice:
@@ -68,20 +64,21 @@ def advice(state: Contest, strategies: Sequence[Strategy], found: Sequence[tuple
         found: what `contest.candidates` returned.
     """
     question, standing = state.question, state.standing()
-    rows = {name: (state.rounds.get(name) or [state.first[name]])[-1] for name, _ in standing}
+    rows = {name: state.rows(name)[-1] for name, _ in standing}
     once = {name: (row.build_s or 0.0) + (row.first_call_s or 0.0) for name, row in rows.items()}
     survivors = state.survivors()
     places = []
+    soonest = min(once, key=lambda name: once[name], default="")
+    times = dict(standing)
     for name, time in standing:
-        other, other_time = min(standing, key=lambda entry: once[entry[0]])
-        saved = statistics.calls_to_pay(once[name] - once[other], time.value, other_time.value)
+        saved = statistics.calls_to_pay(once[name] - once[soonest], time.value, times[soonest].value)
         places.append(
             Place(
                 strategy=name,
                 seconds=Interval(time.value, time.low, time.high),
                 behind=statistics.ratio(time, standing[0][1]) if name != standing[0][0] else Interval(1.0, 1.0, 1.0),
                 once_s=once[name],
-                pays_after=0 if name == other else saved,
+                pays_after=0 if name == soonest else saved,
                 peak_bytes=rows[name].peak_bytes,
                 rounds=len(state.rounds.get(name, [])),
                 can_win=name in survivors,

@@ -11,7 +11,7 @@ from harness import compare, contest, experience, lock, machine, reference, stor
 from harness.advice import Advice, advice
 from harness.contest import Question
 from harness.experience import Memory, Model
-from harness.facts import Facts, facts
+from harness.facts import facts
 from harness.isolated import IsolatedError
 from harness.strategies import Catalogue, PluginError
 
@@ -52,7 +52,7 @@ def advise(
                 name=workload.name,
                 source=workload.source,
                 frameworks=workload.frameworks,
-                model=_model(known),
+                model=Model(known.parameter_count, known.flops),
                 batch_size=batch_size,
                 quantity=quantity,
                 dtype=dtype,
@@ -75,7 +75,3 @@ def own_memories(results: Path) -> list[Memory]:
             if not compare.machine_differences(here, run.info.get("machine") or {}):
                 found += experience.of_runs([run])
     return found
-
-
-def _model(known: Facts) -> Model:
-    return Model(known.parameter_count, known.flops)

@@ -69,9 +69,13 @@ class Contest:
     first: dict[str, Measurement] = field(default_factory=dict)
     rounds: dict[str, list[Measurement]] = field(default_factory=dict)
 
+    def rows(self, name: str) -> list[Measurement]:
+        """What is known of a strategy: its rounds, before them the first look; nothing if it was not measured."""
+        return self.rounds.get(name) or ([self.first[name]] if name in self.first else [])
+
     def estimate(self, name: str) -> Estimate | None:
         """The time of a strategy: from the rounds if it took part in one, otherwise from the first look."""
-        rows = self.rounds.get(name) or [self.first[name]] if name in self.first else []
+        rows = self.rows(name)
         if not rows or any(row.status is not Status.OK for row in rows):
             return None
         return statistics.estimate([[ns * 1e-9 for ns in row.samples_ns] for row in rows], zlib.crc32(name.encode()))
@@ -141,7 +145,7 @@ def contest(question: Question, found: Sequence[tuple[Strategy, float]], until: 
             break
         say(f"round {number + 1}: {', '.join(left)}")
         for name in left:
-            row = state.rounds.get(name, [state.first[name]])[-1]
+            row = state.rows(name)[-1]
             target = TARGET_S * 2**number
             expected = (row.import_s or 0) + (row.case_s or 0) + target + 0.5
             if time.monotonic() + expected > until:
