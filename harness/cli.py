@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -169,8 +168,7 @@ def run(
             }
             wanted = replace(wanted, **{key: value for key, value in given.items() if value is not None})
             wanted = options.bound(wanted)
-            folder = results / (name or datetime.now().strftime("%Y-%m-%d-%H%M%S"))
-            prepared = runner.start(wanted, catalogue, device, folder)
+            prepared = runner.start(wanted, catalogue, device, runner.new_folder(results, name))
         status = runner.measure(prepared, reports)
     except (PluginError, StoreError, Busy) as error:
         refuse(str(error))

@@ -39,7 +39,6 @@ def run(
         Busy: if another run is measuring on this machine.
     """
     from dataclasses import replace
-    from datetime import datetime
 
     from harness import options, runner
     from harness.plan import plan_for
@@ -54,7 +53,7 @@ def run(
         target_s=target_s,
         dtype=dtype,
     )
-    folder = Path(results) / (name or datetime.now().strftime("%Y-%m-%d-%H%M%S"))
+    folder = runner.new_folder(Path(results), name)
     runner.measure(runner.start(wanted, catalogue, "cpu", folder), Path(reports))
     return load(folder)
 

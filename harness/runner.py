@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 import typer
@@ -33,6 +34,11 @@ class Prepared:
     catalogue: Catalogue
     chosen: Sequence[Strategy]
     seen: dict[str, Seen]
+
+
+def new_folder(results: Path, name: str | None) -> Path:
+    """Where a new run goes; one without a name is called after date and time."""
+    return results / (name or datetime.now().strftime("%Y-%m-%d-%H%M%S"))
 
 
 def start(wanted: Plan, catalogue: Catalogue, device: str | None, folder: Path) -> Prepared:
