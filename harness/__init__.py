@@ -6,10 +6,11 @@ The public interface of a plugin, and of a notebook::
     from harness import load, run
 """
 
-from harness.notebook import load, run
-from harness.problem import Array, Batch, Gradients, GraphProblem, Parameters, Problem, Step
-from harness.strategies import INTERFACE, Strategy, Unsupported, strategy
-from harness.workloads import Workload, workload
+from harness.api import load, run
+from harness.core.problem import Array, Batch, Gradients, GraphProblem, Parameters, Problem, Step
+from harness.core.domain import INTERFACE
+from harness.core.strategy import Strategy, Unsupported, strategy
+from harness.core.workload import Workload, workload
 
 __all__ = [
     "INTERFACE",

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
-from harness import agreement, frameworks, isolated, reference, strategies, workloads
+from harness import frameworks
+from harness.core import find_strategies, find_workloads, strategy as strategys_
+from harness.frameworks import child_process
+from harness.reference import build, compare
 from harness.frameworks import PACKAGES
 from harness.frameworks.base import to_numpy
-from harness.truth import Truth
-from harness.workloads import Arrays, Workload, cast
+from harness.reference.result import Truth
+from harness.core.workload import Arrays, Workload, cast
 
 HERE = Path(__file__)
 
@@ -37,7 +40,7 @@ def each(*names: str) -> list[Any]:
 def run(function: Callable[..., Any], *arguments: Any, framework: str, dtype: str = "float32") -> Any:
     """Call a function of a test file in a new process for `framework`."""
     target = f"{function.__code__.co_filename}:{function.__name__}"
-    return isolated.call(target, *arguments, framework=framework, dtype=dtype, limit_s=300)
+    return child_process.call(target, *arguments, framework=framework, dtype=dtype, limit_s=300)
 
 
 def gradients(
@@ -49,7 +52,7 @@ def gradients(
     size = len(next(iter(batch.values())))
     problem = adapter.bind(workload, parameters, device, size)
     with adapter.scope(problem):
-        step = strategies.discover().find(strategy).build(problem)
+        step = find_strategies.discover().find(strategy).build(problem)
         output = adapter.wait(step(adapter.place(adapter.native(batch, workload.layouts), device)))
         return adapter.canonical(to_numpy(adapter, output), workload.layouts)
 
@@ -69,9 +72,9 @@ def verdicts(
 ) -> dict[str, list[str]]:
     """A framework's strategies on some workloads: {case: [status, reason]}. In its own process."""
     found = {}
-    quantities = {strategy.name: strategy.quantity for strategy in strategies.discover().strategies}
+    quantities = {strategy.name: strategy.quantity for strategy in find_strategies.discover().strategies}
     for name in names:
-        workload = workloads.find(name)
+        workload = find_workloads.find(name)
         parameters = cast(workload.initial_parameters(0), dtype)
         for size in sizes:
             batch = cast(workload.batches(0, size, 1)[0], dtype)
@@ -80,9 +83,9 @@ def verdicts(
                 case = f"{strategy} on {name} at {size}"
                 try:
                     rows = gradients(framework, strategy, workload, parameters, batch)
-                    verdict = agreement.check(rows, truth, dtype, quantities[strategy])
+                    verdict = compare.check(rows, truth, dtype, quantities[strategy])
                     found[case] = [str(verdict.status), verdict.reason]
-                except (strategies.Unsupported, ModuleNotFoundError) as error:  # a package beyond the framework
+                except (strategys_.Unsupported, ModuleNotFoundError) as error:  # a package beyond the framework
                     found[case] = ["unsupported", str(error)]
                 except Exception as error:
                     found[case] = ["error", f"{type(error).__name__}: {str(error)[:300]}"]
@@ -93,5 +96,5 @@ def _truth(workload: Workload, size: int, dtype: str) -> Truth:
     """The truth about the first batch, as a run computes it: not in this process if it needs a framework."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "truth.npz"
-        reference.write(path, workload.source, size, 0, dtype)
-        return reference.load(path)[0]
+        build.write(path, workload.source, size, 0, dtype)
+        return build.load(path)[0]

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import process, reference, strategies, workloads
+from harness.core import find_strategies, find_workloads
+from harness.reference import build
+from harness.run import workers
 from harness.frameworks import PACKAGES
-from harness.records import Measurement
-from harness.strategies import Strategy
-from harness.task import Task
-from harness.workloads import cast
+from harness.core.records import Measurement
+from harness.core.strategy import Strategy
+from harness.core.task import Task
+from harness.core.workload import cast
 
 PLANTED = Path(__file__).parent / "planted"
 
@@ -39,11 +41,11 @@ def truth_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int]
 
     def truth_file(name: str, size: int) -> str:
         if (name, size) not in cache:
-            workload = workloads.find(name)
+            workload = find_workloads.find(name)
             parameters = cast(workload.initial_parameters(0), "float32")
-            batches = [cast(batch, "float32") for batch in workload.batches(0, size, reference.BATCHES)]
+            batches = [cast(batch, "float32") for batch in workload.batches(0, size, build.BATCHES)]
             path = folder / f"{name}-{size}.npz"
-            reference.save(path, [reference.compute(workload, parameters, batch) for batch in batches])
+            build.save(path, [build.compute(workload, parameters, batch) for batch in batches])
             cache[name, size] = str(path)
         return cache[name, size]
 
@@ -82,7 +84,7 @@ def planted(task_for: Callable[..., Task]) -> MeasureQuickly:
 
     def measure(stem: str, *batch_sizes: int, limit_s: float = 60) -> list[Measurement]:
         path = PLANTED / f"{stem}.py"
-        strategy = next(s for s in strategies.discover([path]).strategies if s.path == path)
-        return list(process.measure((task_for(strategy, *batch_sizes, limit_s=limit_s),)))
+        strategy = next(s for s in find_strategies.discover([path]).strategies if s.path == path)
+        return list(workers.measure((task_for(strategy, *batch_sizes, limit_s=limit_s),)))
 
     return measure

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from harness import draw, frameworks, strategies
-from harness.layouts import IMAGE, KERNEL, Layout
-from harness.problem import CLIP_NORM
-from harness.workloads import Arrays, Workload, cast, find
+from harness import frameworks
+from harness.core import find_strategies, problem as problems_, strategy as strategys_
+from harness.core.layouts import IMAGE, KERNEL, Layout
+from harness.core.problem import CLIP_NORM
+from harness.core.find_workloads import find
+from harness.core.workload import Arrays, Workload, cast
 from tests import bound
 
 Values = Mapping[str, Any]
@@ -283,7 +285,7 @@ def rows(framework: str, dtype: str) -> dict[str, dict[str, Any]]:
 
 def verdicts(framework: str, chosen: list[str]) -> dict[str, str]:
     """case -> `ok`, `unsupported`, or what is wrong, for strategies of all quantities; in the framework's process."""
-    catalogue = strategies.discover()
+    catalogue = find_strategies.discover()
     return {
         f"{name} on {key}": _verdict(framework, catalogue.find(name), key, edge)
         for name in chosen
@@ -292,11 +294,11 @@ def verdicts(framework: str, chosen: list[str]) -> dict[str, str]:
     }
 
 
-def _verdict(framework: str, strategy: strategies.Strategy, key: str, edge: Edge) -> str:
+def _verdict(framework: str, strategy: strategys_.Strategy, key: str, edge: Edge) -> str:
     parameters, batch = cast(_arrays(edge.parameters), "float32"), cast(_arrays(edge.batch), "float32")
     try:
         found = bound.gradients(framework, strategy.name, edge.workload(key), parameters, batch)
-    except strategies.Unsupported:
+    except strategys_.Unsupported:
         return "unsupported"
     except ModuleNotFoundError:  # a package beyond the framework
         return "unavailable"
@@ -318,7 +320,7 @@ def _reduced(rows: Arrays, quantity: str) -> Arrays:
     norms = np.linalg.norm(np.concatenate([value.reshape(size, -1) for value in rows.values()], axis=1), axis=1)
     if quantity == "norms":
         return {"norms": norms}
-    factors = draw.weights(size) if quantity == "weighted_sum" else CLIP_NORM / np.maximum(norms, CLIP_NORM)
+    factors = problems_.weights(size) if quantity == "weighted_sum" else CLIP_NORM / np.maximum(norms, CLIP_NORM)
     return {name: np.tensordot(factors, value, 1) for name, value in rows.items()}
 
 

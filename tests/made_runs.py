@@ -1,6 +1,6 @@
 """Made-up runs on disk, for the tests of the reading half: a normal one, one of everything and the ugliest one.
 
-They are written through `harness.store`, as a sweep does. The times follow what was measured once on two cores,
+They are written through `harness.core.store`, as a sweep does. The times follow what was measured once on two cores,
 with noise from a fixed seed, so every call makes the same run.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from harness import store
-from harness.records import Measurement, Status
+from harness.core import store
+from harness.core.records import Measurement, Status
 
 BATCH_SIZES = (1, 4, 16, 64, 256)
 

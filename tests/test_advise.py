@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from harness import advice, contest, experience
-from harness.cli import app
-from harness.contest import Contest, Question
-from harness.experience import Memory, Model
-from harness.records import Measurement, Status
-from harness.strategies import Catalogue, Strategy, discover
-from harness.task import Job
+from harness.advise import answer, prior, race
+from harness.cli.app import app
+from harness.advise.race import Contest, Question
+from harness.advise.prior import Memory, Model
+from harness.core.records import Measurement, Status
+from harness.core.find_strategies import Catalogue, discover
+from harness.core.strategy import Strategy
+from harness.core.task import Job
 
 QUESTION = Question(
     name="policy",
@@ -69,8 +70,8 @@ class Machine:
 
 
 def hold(machine: Machine, monkeypatch: pytest.MonkeyPatch, names: list[str], within_s: float = 60) -> Contest:
-    monkeypatch.setattr(contest.process, "measure", machine.measure)
-    return contest.contest(QUESTION, strategies(*names), time.monotonic() + within_s, lambda line: None)
+    monkeypatch.setattr(race.process, "measure", machine.measure)
+    return race.contest(QUESTION, strategies(*names), time.monotonic() + within_s, lambda line: None)
 
 
 def test_the_fastest_wins_and_the_hopeless_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +97,7 @@ def test_two_that_cannot_be_told_apart_are_both_named(monkeypatch: pytest.Monkey
     machine = Machine({"one": 100, "other": 101}, spread=0.05)
 
     state = hold(machine, monkeypatch, ["one", "other"], within_s=5)
-    said = advice.text(advice.advice(state, [], strategies("one", "other")))
+    said = answer.text(answer.advice(state, [], strategies("one", "other")))
 
     assert len(state.survivors()) == 2
     assert "within the noise" in said
@@ -109,7 +110,7 @@ def test_a_strategy_that_disagrees_is_never_ranked_and_is_named(monkeypatch: pyt
     state = hold(machine, monkeypatch, ["right", "wrong"])
 
     assert [name for name, _ in state.standing()] == ["numpy/right"]
-    assert contest.left_out(state, found) == {"numpy/wrong": "disagrees: wrong on purpose"}
+    assert race.left_out(state, found) == {"numpy/wrong": "disagrees: wrong on purpose"}
 
 
 def test_no_measurement_is_begun_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,12 +126,12 @@ def test_the_unpromising_are_not_measured_while_others_give_an_answer(monkeypatc
     machine = Machine({"good": 100, "better": 90, "known-to-be-slow": 1})
     found = strategies("good", "better", "known-to-be-slow")
     found[2] = (found[2][0], 50.0)
-    monkeypatch.setattr(contest.process, "measure", machine.measure)
+    monkeypatch.setattr(race.process, "measure", machine.measure)
 
-    state = contest.contest(QUESTION, found, time.monotonic() + 60, lambda line: None)
+    state = race.contest(QUESTION, found, time.monotonic() + 60, lambda line: None)
 
     assert "numpy/known-to-be-slow" not in state.first
-    assert contest.not_tried(state, found) == {"numpy/known-to-be-slow": 50.0}
+    assert race.not_tried(state, found) == {"numpy/known-to-be-slow": 50.0}
 
 
 def test_a_model_is_expected_to_behave_as_those_that_resemble_it() -> None:
@@ -140,8 +141,8 @@ def test_a_model_is_expected_to_behave_as_those_that_resemble_it() -> None:
         Memory("jax/vmap", "gradients", large.parameters, large.flops, 16, 9.0),
     ]
 
-    like_small = experience.expected_ratio(memories, "jax/vmap", Model(60, 400), 16)
-    like_large = experience.expected_ratio(memories, "jax/vmap", Model(900_000, None), 32)
+    like_small = prior.expected_ratio(memories, "jax/vmap", Model(60, 400), 16)
+    like_large = prior.expected_ratio(memories, "jax/vmap", Model(900_000, None), 32)
 
     assert like_small is not None
     assert like_large is not None
@@ -154,7 +155,7 @@ def test_a_strategy_of_ones_own_is_unknown_and_comes_first() -> None:
     own, known = (strategy for strategy, _ in strategies("my-idea", "autograd-loop"))
     own = replace(own, path=Path("strategies/numpy/my_idea.py"))
 
-    found = contest.candidates(Catalogue((known, own)), QUESTION, memories)
+    found = race.candidates(Catalogue((known, own)), QUESTION, memories)
 
     assert [strategy.name for strategy, _ in found] == ["numpy/my-idea", "numpy/autograd-loop"]
     assert found[0][1] == 1.0
@@ -162,14 +163,14 @@ def test_a_strategy_of_ones_own_is_unknown_and_comes_first() -> None:
 
 def test_memories_survive_the_way_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memories = [Memory("jax/vmap", "gradients", 45, 300, size, 1.5) for size in (1, 16)]
-    (tmp_path / "experience.json").write_text(json.dumps(experience.grouped(memories)))
+    (tmp_path / "experience.json").write_text(json.dumps(prior.grouped(memories)))
     monkeypatch.setattr(experience, "FILE", tmp_path / "experience.json")
 
-    assert experience.packaged() == memories
+    assert prior.packaged() == memories
 
 
 def test_what_travels_with_pergrad_knows_every_framework() -> None:
-    known = experience.packaged()
+    known = prior.packaged()
 
     assert {memory.strategy.partition("/")[0] for memory in known} == {"tf1", "tf2", "jax", "torch", "numpy"}
     assert all(memory.ratio >= 1 for memory in known)

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import agreement, reference, workloads
-from harness.records import Status
-from harness.truth import Truth
-from harness.workloads import Arrays, cast
+from harness.core import find_workloads
+from harness.reference import build, compare
+from harness.core.records import Status
+from harness.reference.result import Truth
+from harness.core.workload import Arrays, cast
 
-POLICY = workloads.find("policy")
+POLICY = find_workloads.find("policy")
 PARAMETERS = cast(POLICY.initial_parameters(0), "float32")
-TRUTH = reference.compute(POLICY, PARAMETERS, cast(POLICY.batches(0, 8, 1)[0], "float32"))
+TRUTH = build.compute(POLICY, PARAMETERS, cast(POLICY.batches(0, 8, 1)[0], "float32"))
 
 
 def rows() -> Arrays:
@@ -36,7 +37,7 @@ def truth_of(gradients: list[list[float]], yardstick: float = 0.0) -> Truth:
 
 
 def test_the_truth_rounded_to_float32_agrees_to_seven_digits() -> None:
-    verdict = agreement.check(rows(), TRUTH, "float32")
+    verdict = compare.check(rows(), TRUTH, "float32")
 
     assert verdict.status is Status.OK
     assert verdict.rows_checked == 8
@@ -55,7 +56,7 @@ def test_the_truth_rounded_to_float32_agrees_to_seven_digits() -> None:
     ids=["times two", "divided by B", "rows reversed", "summed"],
 )
 def test_a_known_pattern_is_named_as_the_likely_cause(fault, cause: str) -> None:  # type: ignore[no-untyped-def]
-    verdict = agreement.check({name: fault(value) for name, value in rows().items()}, TRUTH, "float32")
+    verdict = compare.check({name: fault(value) for name, value in rows().items()}, TRUTH, "float32")
 
     assert verdict.status is Status.DISAGREES
     assert cause in verdict.reason
@@ -66,7 +67,7 @@ def test_one_zero_row_is_found_with_its_instance() -> None:
     for value in output.values():
         value[5] = 0
 
-    verdict = agreement.check(output, TRUTH, "float32")
+    verdict = compare.check(output, TRUTH, "float32")
 
     assert verdict.status is Status.DISAGREES
     assert verdict.worst_instance == 5
@@ -76,7 +77,7 @@ def test_a_missing_and_an_unknown_parameter_are_named() -> None:
     output = rows()
     output["hidden.weight"] = output.pop("hidden1.weight")
 
-    verdict = agreement.check(output, TRUTH, "float32")
+    verdict = compare.check(output, TRUTH, "float32")
 
     assert verdict.status is Status.DISAGREES
     assert "missing: hidden1.weight" in verdict.reason
@@ -87,20 +88,20 @@ def test_two_parameters_of_equal_shape_exchanged_are_found() -> None:
     output = rows()
     output["hidden1.weight"], output["hidden2.weight"] = output["hidden2.weight"], output["hidden1.weight"]
 
-    assert agreement.check(output, TRUTH, "float32").status is Status.DISAGREES
+    assert compare.check(output, TRUTH, "float32").status is Status.DISAGREES
 
 
 def test_a_shape_is_reported_as_given_and_expected() -> None:
     output = rows()
     output["logit.bias"] = output["logit.bias"][:, 0]
 
-    verdict = agreement.check(output, TRUTH, "float32")
+    verdict = compare.check(output, TRUTH, "float32")
 
     assert verdict.reason == "logit.bias has shape (8,), expected (8, 1)"
 
 
 def test_a_dtype_is_reported_as_given_and_expected() -> None:
-    verdict = agreement.check(cast(rows(), "float64"), TRUTH, "float32")
+    verdict = compare.check(cast(rows(), "float64"), TRUTH, "float32")
 
     assert verdict.status is Status.DISAGREES
     assert "float64, expected float32" in verdict.reason
@@ -110,7 +111,7 @@ def test_not_a_number_is_reported_with_its_instance() -> None:
     output = rows()
     output["logit.weight"][3, 1] = np.nan
 
-    verdict = agreement.check(output, TRUTH, "float32")
+    verdict = compare.check(output, TRUTH, "float32")
 
     assert verdict.status is Status.NONFINITE
     assert "logit.weight of instance 3" in verdict.reason
@@ -120,7 +121,7 @@ def test_a_tiny_true_gradient_replaced_by_zero_is_caught() -> None:
     truth = truth_of([[1e-12, 2e-12], [1.0, 2.0]], yardstick=1e-19)
     output = {"w": np.array([[0, 0], [1, 2]], dtype=np.float32)}
 
-    verdict = agreement.check(output, truth, "float32")
+    verdict = compare.check(output, truth, "float32")
 
     assert verdict.status is Status.DISAGREES
     assert verdict.worst_instance == 0
@@ -131,7 +132,7 @@ def test_honest_cancellation_is_not_a_disagreement() -> None:
     truth = truth_of([[3e-9, 1.0]], yardstick=6e-8)
     output = {"w": np.array([[0.0, 1.0]], dtype=np.float32)}
 
-    assert agreement.check(output, truth, "float32").status is Status.OK
+    assert compare.check(output, truth, "float32").status is Status.OK
 
 
 def test_a_fault_outside_the_checked_sample_is_caught_by_the_weighted_sum() -> None:
@@ -147,7 +148,7 @@ def test_a_fault_outside_the_checked_sample_is_caught_by_the_weighted_sum() -> N
     output = rows()
     output["hidden1.weight"][7] *= 1.01
 
-    verdict = agreement.check(output, sample, "float32")
+    verdict = compare.check(output, sample, "float32")
 
     assert verdict.status is Status.DISAGREES
     assert "weighted sum" in verdict.reason
@@ -164,7 +165,7 @@ def test_any_relative_error_of_a_ten_thousandth_is_caught(instance: int, name: s
     output[name][instance] *= np.float32(1 + sign * relative)
     changed = np.abs(TRUTH.rows[name][instance]).max() > 0
 
-    verdict = agreement.check(output, TRUTH, "float32")
+    verdict = compare.check(output, TRUTH, "float32")
 
     assert (verdict.status is Status.DISAGREES) == changed
 
@@ -178,4 +179,4 @@ def test_rounding_errors_of_one_unit_in_the_last_place_never_disagree(seed: int)
         for name, value in rows().items()
     }
 
-    assert agreement.check(output, TRUTH, "float32").status is Status.OK
+    assert compare.check(output, TRUTH, "float32").status is Status.OK

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness import analysis, cases, store
-from harness.analysis import Panel
-from harness.records import Measurement, Status
-from harness.store import Run
+from harness.analysis import cases, table
+from harness.core import store
+from harness.analysis.table import Panel
+from harness.core.records import Measurement, Status
+from harness.core.store import Run
 from tests import made_runs
 from tests.made_runs import failed, ok
 
@@ -26,7 +27,7 @@ def run_of(*rows: Measurement, **info: Any) -> Run:
 
 
 def only_panel(*rows: Measurement, **info: Any) -> Panel:
-    (panel,) = analysis.panels([run_of(*rows, **info)])
+    (panel,) = table.panels([run_of(*rows, **info)])
     return panel
 
 
@@ -44,11 +45,11 @@ def test_a_case_measured_in_three_passes_is_one_line(tmp_path: Path) -> None:
     # given a run of 7 strategies, 5 batch sizes and 3 passes
     run = store.load(made_runs.normal(tmp_path / "run"))
     # when it is analysed
-    (panel,) = analysis.panels([run])
+    (panel,) = table.panels([run])
     # then there are 35 lines, each made of 3 passes
     assert len(panel.cases) == 35
     assert set(panel.cases["passes"]) == {3}
-    assert tuple(panel.cases.columns) == analysis.COLUMNS
+    assert tuple(panel.cases.columns) == table.COLUMNS
 
 
 def test_the_time_is_the_median_over_passes_of_the_median_of_rounds() -> None:
@@ -145,17 +146,17 @@ def test_cases_that_differ_in_more_than_strategy_and_batch_size_are_never_compar
     # given a baseline under one condition and a strategy under another
     rows = [ok(BASE, 4, 1, around(9000)), ok("jax/vmap", 4, 1, around(1000), **{dimension: "other"})]
     # when the run is analysed
-    found = analysis.panels([run_of(*rows)])
+    found = table.panels([run_of(*rows)])
     # then they stand in two panels, and there is no speed-up across them
     assert len(found) == 2
-    assert analysis.table(found)["speedup"].notna().sum() == 1  # the baseline itself
+    assert table.table(found)["speedup"].notna().sum() == 1  # the baseline itself
 
 
 def test_two_runs_are_never_mixed() -> None:
     # given two runs whose folders have one name
     runs = [run_of(ok(BASE, 4, 1, around(9000))), run_of(ok("jax/vmap", 4, 1, around(1000)))]
     # when they are analysed together
-    found = analysis.panels(runs)
+    found = table.panels(runs)
     # then each has its own panel, and a name of its own
     assert [panel.place.run for panel in found] == ["made (1)", "made (2)"]
 
@@ -223,7 +224,7 @@ def test_with_one_pass_the_noise_floor_is_assumed() -> None:
 
 
 def test_strategies_stand_in_the_order_of_speed_at_the_largest_batch_size_they_reached(tmp_path: Path) -> None:
-    (panel,) = analysis.panels([store.load(made_runs.normal(tmp_path / "run"))])
+    (panel,) = table.panels([store.load(made_runs.normal(tmp_path / "run"))])
 
     assert panel.strategies[0] == "jax/vmap"
     assert panel.strategies[-1] == "tf1/unstack"  # fast, but it stopped at 64
@@ -255,8 +256,8 @@ def test_a_row_that_holds_the_wrong_kind_of_value_stops_nothing(oddity: dict[str
         replace(ok("jax/vmap", 4, 1, around(1000)), **oddity),
     ]
 
-    assert not analysis.table(analysis.panels([run_of(*rows)])).empty
+    assert not table.table(table.panels([run_of(*rows)])).empty
 
 
 def test_a_run_without_rows_has_an_empty_table() -> None:
-    assert analysis.table(analysis.panels([run_of()])).empty
+    assert table.table(table.panels([run_of()])).empty

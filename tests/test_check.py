@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from harness import causes, checkup, strategies, workloads
-from harness.checkup import Checkup
-from harness.cli import app
-from harness.inside import inside_the_clock, step_code
-from harness.promises import PROMISES
-from harness.records import Measurement, Status
-from harness.strategies import Strategy
+from harness.cli import check as checks_
+from harness.core import find_strategies, find_workloads
+from harness.reference import diagnose
+from harness.cli.check import Checkup
+from harness.cli.app import app
+from harness.cli.inside import inside_the_clock, step_code
+from harness.core.contract import PROMISES
+from harness.core.records import Measurement, Status
+from harness.core.strategy import Strategy
 from tests.conftest import PLANTED, installed
 
-STRATEGIES = strategies.discover().strategies
+STRATEGIES = find_strategies.discover().strategies
 
 
 def check(stem: str, *options: str) -> Result:
@@ -114,7 +116,7 @@ def test_a_file_without_a_strategy_is_refused_with_the_reason(tmp_path: Path) ->
 
 
 def test_promises_after_a_broken_one_are_not_reached() -> None:
-    honest = next(s for s in strategies.discover([PLANTED / "honest.py"]).strategies if s.name == "numpy/honest")
+    honest = next(s for s in find_strategies.discover([PLANTED / "honest.py"]).strategies if s.name == "numpy/honest")
 
     states = Checkup(honest, (a_row(Status.DISAGREES, broken="rows"),)).promises()
 
@@ -124,13 +126,13 @@ def test_promises_after_a_broken_one_are_not_reached() -> None:
 
 
 def test_an_exception_says_nothing_of_any_promise() -> None:
-    honest = next(s for s in strategies.discover([PLANTED / "honest.py"]).strategies if s.name == "numpy/honest")
+    honest = next(s for s in find_strategies.discover([PLANTED / "honest.py"]).strategies if s.name == "numpy/honest")
 
     assert set(Checkup(honest, (a_row(Status.ERROR),)).promises().values()) == {"not reached"}
 
 
 def test_every_small_variant_of_a_builtin_workload_is_checked() -> None:
-    names = [workload.name for workload in checkup.everything()]
+    names = [workload.name for workload in checks_.everything()]
 
     assert names[0] == "policy"
     assert {"cnn-small", "transformer-small", "lstm-small", "embedding-small"} <= set(names)
@@ -146,8 +148,8 @@ def test_what_lies_inside_the_clock_is_the_strategys_own_code(strategy: Strategy
 
 
 def test_every_promise_that_a_measurement_can_break_is_explained() -> None:
-    source = (Path(checkup.__file__).with_name("measure.py")).read_text()
-    source += (Path(checkup.__file__).with_name("agreement.py")).read_text()
+    source = (Path(checks_.__file__).with_name("measure.py")).read_text()
+    source += (Path(checks_.__file__).with_name("agreement.py")).read_text()
 
     assert all(f'"{name}"' in source for name in PROMISES)
 
@@ -162,7 +164,7 @@ def test_every_promise_that_a_measurement_can_break_is_explained() -> None:
     ],
 )
 def test_a_wrong_shape_has_a_likely_cause(given: tuple[int, ...], expected: tuple[int, ...], cause: str) -> None:
-    found = causes.of_shape(given, expected)
+    found = diagnose.of_shape(given, expected)
 
     assert cause in found
     assert bool(found) == bool(cause)
@@ -170,11 +172,11 @@ def test_a_wrong_shape_has_a_likely_cause(given: tuple[int, ...], expected: tupl
 
 @pytest.mark.skipif(not installed("torch"), reason="torch is not installed")
 def test_a_strategy_of_a_framework_is_checked_on_all_small_workloads(tmp_path: Path) -> None:
-    found = checkup.prepare(checkup.everything(), ["gradients"], tmp_path)
+    found = checks_.prepare(checks_.everything(), ["gradients"], tmp_path)
     strategy = next(s for s in STRATEGIES if s.name == "torch/func-vmap")
 
-    result = checkup.check(strategy, found, lambda row: None)
+    result = checks_.check(strategy, found, lambda row: None)
 
-    assert result.ok, checkup.text(result)
+    assert result.ok, checks_.text(result)
     assert len(result.rows) == 2 * len(found)
-    assert sum(row.status is Status.OK for row in result.rows) >= 2 * len(workloads.builtin())
+    assert sum(row.status is Status.OK for row in result.rows) >= 2 * len(find_workloads.builtin())

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from harness import store
-from harness.cli import app
-from harness.records import Measurement, Status
+from harness.core import store
+from harness.cli.app import app
+from harness.core.records import Measurement, Status
 from tests.conftest import PLANTED, installed
 
 HONEST = ["--plugin", str(PLANTED / "honest.py"), "--strategy", "numpy/honest"]
@@ -129,7 +129,7 @@ def test_a_device_that_is_absent_is_one_line_and_a_status(tmp_path: Path) -> Non
 
 def test_the_console_script_answers_without_loading_a_framework() -> None:
     script = (
-        "import sys, typer.testing; from harness.cli import app; "
+        "import sys, typer.testing; from harness.cli.app import app; "
         "assert not typer.testing.CliRunner().invoke(app, ['list', 'strategies']).exit_code; "
         "print([m for m in ('tensorflow', 'jax', 'torch', 'pandas', 'matplotlib') if m in sys.modules])"
     )

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import checks, clock
-from harness.clock import Timing
+from harness.measure import timer, timing_checks
+from harness.measure.timer import Timing
 
 
 class PlainStopwatch:
@@ -50,27 +50,27 @@ def timing(**columns: Any) -> Timing:
 
 
 def test_times_have_settled_when_two_windows_of_five_agree() -> None:
-    assert clock.settled([9.0] * 5 + [1.0] * 10)
-    assert not clock.settled([9.0] * 5 + [1.0] * 5)
+    assert timer.settled([9.0] * 5 + [1.0] * 10)
+    assert not timer.settled([9.0] * 5 + [1.0] * 5)
 
 
 def test_three_slow_calls_are_enough_if_they_agree() -> None:
-    assert clock.settled([0.5, 0.1, 0.101])
-    assert not clock.settled([0.5, 0.3, 0.1])
-    assert not clock.settled([0.001, 0.001, 0.001])
+    assert timer.settled([0.5, 0.1, 0.101])
+    assert not timer.settled([0.5, 0.3, 0.1])
+    assert not timer.settled([0.001, 0.001, 0.001])
 
 
 @given(st.floats(1e-6, 100), st.floats(0, 10), st.integers(5, 5000))
 def test_the_number_of_rounds_is_bounded_and_fills_the_target(call_s: float, target_s: float, most: int) -> None:
-    rounds = clock.round_count([call_s] * 10, target_s, most)
+    rounds = timer.round_count([call_s] * 10, target_s, most)
 
-    assert min(clock.FEWEST_ROUNDS, most) <= rounds <= most
+    assert min(timer.FEWEST_ROUNDS, most) <= rounds <= most
     assert rounds == most or rounds * call_s >= target_s * 0.999
 
 
 @pytest.mark.parametrize(("rounds", "rule"), [(5, "few rounds"), (2000, "rounds"), (700, "time")])
 def test_the_rule_that_ended_the_case_is_named(rounds: int, rule: str) -> None:
-    assert clock.stopping_rule(rounds, most=2000) == rule
+    assert timer.stopping_rule(rounds, most=2000) == rule
 
 
 def test_inputs_rotate_and_outputs_of_timed_calls_are_kept_with_their_batch() -> None:
@@ -80,7 +80,7 @@ def test_inputs_rotate_and_outputs_of_timed_calls_are_kept_with_their_batch() ->
         seen.append(batch)
         return {"w": np.array([batch])}
 
-    found = clock.timed_calls(ADAPTER, step, [10, 11, 12], 8, PlainStopwatch(), fetch)  # type: ignore[list-item]
+    found = timer.timed_calls(ADAPTER, step, [10, 11, 12], 8, PlainStopwatch(), fetch)  # type: ignore[list-item]
 
     assert seen == [10, 11, 12, 10, 11, 12, 10, 11]
     assert {number: int(output["w"][0]) for number, output in found.outputs.items()} == {0: 10, 1: 11}
@@ -90,19 +90,19 @@ def test_inputs_rotate_and_outputs_of_timed_calls_are_kept_with_their_batch() ->
 def test_a_result_that_changes_after_the_return_is_unfinished() -> None:
     values = iter([np.zeros(2), np.ones(2)])
 
-    assert "its work was not waited for" in checks.finished(lambda _: {"w": next(values)}, {}, 0.0)
-    assert checks.finished(lambda _: {"w": np.zeros(2)}, {}, 0.0) == ""
+    assert "its work was not waited for" in timing_checks.finished(lambda _: {"w": next(values)}, {}, 0.0)
+    assert timing_checks.finished(lambda _: {"w": np.zeros(2)}, {}, 0.0) == ""
 
 
 def test_work_hidden_in_the_fetch_is_seen() -> None:
-    assert "hidden in the fetch" in checks.fetch_time(0.5, arrays=6, size=1000, call_s=0.001)
-    assert checks.fetch_time(0.002, arrays=6, size=1000, call_s=0.001) == ""
-    assert checks.fetch_time(0.5, arrays=6, size=10**9, call_s=0.001) == ""
+    assert "hidden in the fetch" in timing_checks.fetch_time(0.5, arrays=6, size=1000, call_s=0.001)
+    assert timing_checks.fetch_time(0.002, arrays=6, size=1000, call_s=0.001) == ""
+    assert timing_checks.fetch_time(0.5, arrays=6, size=10**9, call_s=0.001) == ""
 
 
 def test_work_between_two_calls_is_outside_the_clock() -> None:
-    assert "outside the clock" in checks.outside(timing(between_s=0.01))
-    assert checks.outside(timing()) == ""
+    assert "outside the clock" in timing_checks.outside(timing(between_s=0.01))
+    assert timing_checks.outside(timing()) == ""
 
 
 def test_planted_step_that_only_dispatches_is_caught_by_doubling() -> None:
@@ -118,7 +118,7 @@ def test_planted_step_that_only_dispatches_is_caught_by_doubling() -> None:
 
         return drain
 
-    said = checks.doubling(ADAPTER, dispatch, [{}], fetch, median_s=1e-5)
+    said = timing_checks.doubling(ADAPTER, dispatch, [{}], fetch, median_s=1e-5)
 
     assert "returns before its work is done" in said
 
@@ -128,19 +128,19 @@ def test_a_step_that_does_its_work_passes_doubling() -> None:
         time.sleep(0.001)
         return {}
 
-    assert checks.doubling(ADAPTER, work, [{}], fetch, median_s=0.0011) == ""
+    assert timing_checks.doubling(ADAPTER, work, [{}], fetch, median_s=0.0011) == ""
 
 
 def test_output_must_be_plain_dicts_of_the_frameworks_arrays() -> None:
-    assert checks.contract(ADAPTER, {"w": np.zeros(1)}) == ""
-    assert checks.contract(ADAPTER, [{"w": np.zeros(1)}]) == ""
-    assert "expected a dict" in checks.contract(ADAPTER, np.zeros(1))
-    assert "w is None" in checks.contract(ADAPTER, {"w": None})
-    assert "builtins.float" in checks.contract(ADAPTER, [{"w": 1.0}])
+    assert timing_checks.contract(ADAPTER, {"w": np.zeros(1)}) == ""
+    assert timing_checks.contract(ADAPTER, [{"w": np.zeros(1)}]) == ""
+    assert "expected a dict" in timing_checks.contract(ADAPTER, np.zeros(1))
+    assert "w is None" in timing_checks.contract(ADAPTER, {"w": None})
+    assert "builtins.float" in timing_checks.contract(ADAPTER, [{"w": 1.0}])
 
 
 def test_what_changed_is_named() -> None:
-    said = checks.unchanged(
+    said = timing_checks.unchanged(
         {"parameter w": "1", "input x of batch 0": "2"}, {"parameter w": "1", "input x of batch 0": "3"}
     )
 

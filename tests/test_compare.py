@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness import store
-from harness.compare import CaseChange, Comparison, DifferentMachines, compare
-from harness.records import Measurement, Status
-from harness.report import comparison
-from harness.statistics import Verdict
+from harness.core import store
+from harness.analysis.compare import CaseChange, Comparison, DifferentMachines, compare
+from harness.core.records import Measurement, Status
+from harness.report.html import comparison
+from harness.analysis.statistics import Verdict
 from tests import made_runs
 from tests.made_runs import HOSTILE, failed, ok
 

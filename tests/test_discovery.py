@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import strategies, workloads
-from harness.strategies import PluginError, strategy
+from harness.core import find_strategies, find_workloads
+from harness.core.plugins import PluginError
+from harness.core.strategy import strategy
 
 SEVEN = {
     "tf1/session-loop",
@@ -33,7 +34,7 @@ def write_plugin(folder: Path, name: str, body: str = "return lambda batch: {}")
 
 
 def test_the_seven_strategies_of_the_question_are_found() -> None:
-    assert set(strategies.discover().names()) >= SEVEN
+    assert set(find_strategies.discover().names()) >= SEVEN
 
 
 def test_a_name_is_framework_and_function_with_hyphens() -> None:
@@ -58,14 +59,14 @@ def test_finding_and_listing_loads_no_framework() -> None:
 def test_a_plugin_file_from_elsewhere_is_found(tmp_path: Path) -> None:
     path = write_plugin(tmp_path, "elsewhere")
 
-    assert strategies.discover([path]).find("numpy/elsewhere").path == path
+    assert find_strategies.discover([path]).find("numpy/elsewhere").path == path
 
 
 def test_a_plugin_that_cannot_be_imported_is_listed_with_the_reason_and_stops_nobody(tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text("import a_package_that_nobody_has\n")
 
-    catalogue = strategies.discover([path])
+    catalogue = find_strategies.discover([path])
 
     (broken,) = catalogue.unavailable
     assert "a_package_that_nobody_has" in broken.reason
@@ -76,7 +77,7 @@ def test_a_file_without_a_strategy_is_listed_with_what_to_do(tmp_path: Path) -> 
     path = tmp_path / "empty.py"
     path.write_text("")
 
-    (empty,) = strategies.discover([path]).unavailable
+    (empty,) = find_strategies.discover([path]).unavailable
 
     assert "decorate a function" in empty.reason
 
@@ -91,8 +92,8 @@ def test_a_workload_that_cannot_be_read_is_named_with_the_reason_and_stops_nobod
     (tmp_path / "workloads" / "empty.py").write_text("")
     monkeypatch.chdir(tmp_path)
 
-    assert "sound" in {workload.name for workload in workloads.others()}
-    reasons = workloads.unavailable()
+    assert "sound" in {workload.name for workload in find_workloads.others()}
+    reasons = find_workloads.unavailable()
     assert "a_package_that_nobody_has" in reasons["broken"]
     assert "written for version 99" in reasons["newer"]
     assert "lacks the function(s) losses" in reasons["empty"]
@@ -104,7 +105,7 @@ def test_planted_duplicate_name_is_an_error_that_names_both_files(tmp_path: Path
     first, second = write_plugin(tmp_path / "a", "twin"), write_plugin(tmp_path / "b", "twin")
 
     with pytest.raises(PluginError, match="numpy/twin") as error:
-        strategies.discover([first, second])
+        find_strategies.discover([first, second])
 
     assert str(first) in str(error.value)
     assert str(second) in str(error.value)
@@ -112,17 +113,17 @@ def test_planted_duplicate_name_is_an_error_that_names_both_files(tmp_path: Path
 
 def test_a_plugin_file_that_does_not_exist_is_said() -> None:
     with pytest.raises(PluginError, match=r"nowhere\.py does not exist"):
-        strategies.discover([Path("nowhere.py")])
+        find_strategies.discover([Path("nowhere.py")])
 
 
 def test_an_unknown_strategy_suggests_the_nearest_name() -> None:
     with pytest.raises(PluginError, match="did you mean 'jax/vmap'"):
-        strategies.discover().find("jax/vmapp")
+        find_strategies.discover().find("jax/vmapp")
 
 
 def test_an_unknown_workload_suggests_the_nearest_name() -> None:
     with pytest.raises(PluginError, match="did you mean 'policy'"):
-        workloads.find("polcy")
+        find_workloads.find("polcy")
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,14 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from harness import doctor, findings, frameworks, lock
-from harness.cli import app
-from harness.doctor import Examination
-from harness.findings import NOTE, OK, PROBLEM, WARNING, Finding, Peer, Watched
-from harness.strategies import Catalogue, strategy
+from harness import frameworks
+from harness.run import lock
+from harness.system import diagnostics, doctor
+from harness.cli.app import app
+from harness.system.doctor import Examination
+from harness.system.diagnostics import Finding, NOTE, OK, PROBLEM, Peer, WARNING, Watched
+from harness.core.find_strategies import Catalogue
+from harness.core.strategy import strategy
 
 GIB = 1 << 30
 SEES_CPU = {"status": "ok", "reason": "", "devices": [{"kind": "cpu", "name": "cpu:0"}], "threads": {}}
@@ -49,44 +52,44 @@ def has(finding: Finding, level: str) -> None:
     ],
 )
 def test_cores_that_others_use(cores: int, busy: float, lately: float, level: str) -> None:
-    has(findings.busy(Watched(cores, busy, ("chrome (0.4)",), lately)), level)
+    has(diagnostics.busy(Watched(cores, busy, ("chrome (0.4)",), lately)), level)
 
 
 def test_the_programs_that_use_them_are_named() -> None:
-    found = findings.busy(Watched(2, 0.7, ("chrome (0.4)", "indexer (0.3)"))).found
+    found = diagnostics.busy(Watched(2, 0.7, ("chrome (0.4)", "indexer (0.3)"))).found
 
     assert found == "0.7 of 2 cores are used by others, most by chrome (0.4), indexer (0.3)"
 
 
 def test_programs_of_other_containers_are_said_to_be_out_of_sight() -> None:
-    assert "cannot be seen from here" in findings.busy(Watched(2, 0.7)).found
-    assert findings.busy(Watched(2, 0.0)).found == "0.0 of 2 cores are used by others"
+    assert "cannot be seen from here" in diagnostics.busy(Watched(2, 0.7)).found
+    assert diagnostics.busy(Watched(2, 0.0)).found == "0.0 of 2 cores are used by others"
 
 
 @pytest.mark.parametrize(("share", "level"), [(0.0, OK), (0.02, OK), (0.021, WARNING), (0.5, WARNING)])
 def test_time_that_the_host_gives_to_others(share: float, level: str) -> None:
-    has(findings.steal(share), level)
+    has(diagnostics.steal(share), level)
 
 
 @pytest.mark.parametrize(
     ("free", "level"), [(GIB - 1, PROBLEM), (GIB, WARNING), (6 * GIB - 1, WARNING), (6 * GIB, OK), (64 * GIB, OK)]
 )
 def test_free_memory(free: int, level: str) -> None:
-    has(findings.memory(free), level)
+    has(diagnostics.memory(free), level)
 
 
 def test_swap_is_noted_when_it_is_in_use() -> None:
-    assert not list(findings.swap(0))
-    assert not list(findings.swap(findings.SWAPPED_BYTES))
+    assert not list(diagnostics.swap(0))
+    assert not list(diagnostics.swap(diagnostics.SWAPPED_BYTES))
 
-    (found,) = findings.swap(findings.SWAPPED_BYTES + 1)
+    (found,) = diagnostics.swap(diagnostics.SWAPPED_BYTES + 1)
 
     has(found, NOTE)
 
 
 @pytest.mark.parametrize(("free", "level"), [(0, PROBLEM), ((100 << 20) - 1, PROBLEM), (100 << 20, OK), (GIB, OK)])
 def test_free_disk(free: int, level: str) -> None:
-    has(findings.disk(free), level)
+    has(diagnostics.disk(free), level)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_free_disk(free: int, level: str) -> None:
     ],
 )
 def test_cores_that_may_be_used(about: dict[str, object], levels: list[str]) -> None:
-    found = list(findings.cores(MACHINE | about))
+    found = list(diagnostics.cores(MACHINE | about))
 
     assert [finding.level for finding in found] == levels
     for finding, level in zip(found, levels, strict=True):
@@ -111,7 +114,7 @@ def test_cores_that_may_be_used(about: dict[str, object], levels: list[str]) -> 
 
 @pytest.mark.parametrize(("quota", "threads"), [(2.5, 2), (1.0, 1), (0.5, 1)])
 def test_throttled_cores_are_answered_with_the_threads_to_use(quota: float, threads: int) -> None:
-    (found,) = findings.cores(MACHINE | {"cpu_quota": quota})
+    (found,) = diagnostics.cores(MACHINE | {"cpu_quota": quota})
 
     assert f"--threads {threads}" in found.do
 
@@ -120,13 +123,13 @@ def test_throttled_cores_are_answered_with_the_threads_to_use(quota: float, thre
     ("policy", "level"), [("performance", OK), ("powersave", WARNING), ("schedutil", WARNING), (None, NOTE)]
 )
 def test_the_clock_rate(policy: str | None, level: str) -> None:
-    has(findings.frequency(policy), level)
+    has(diagnostics.frequency(policy), level)
 
 
 def test_variables_that_limit_threads() -> None:
-    has(findings.threads({}), OK)
+    has(diagnostics.threads({}), OK)
 
-    found = findings.threads({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "2"})
+    found = diagnostics.threads({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "2"})
 
     has(found, WARNING)
     assert found.found == "OMP_NUM_THREADS=1, MKL_NUM_THREADS=2"
@@ -134,9 +137,9 @@ def test_variables_that_limit_threads() -> None:
 
 
 def test_another_run() -> None:
-    assert not list(findings.another_run(""))
+    assert not list(diagnostics.another_run(""))
 
-    (found,) = findings.another_run("process 7 into results/x")
+    (found,) = diagnostics.another_run("process 7 into results/x")
 
     has(found, PROBLEM)
 
@@ -157,7 +160,7 @@ def test_a_run_that_holds_the_machine_is_seen(tmp_path: Path) -> None:
     ],
 )
 def test_a_framework(answer: dict[str, object], versions: dict[str, str], level: str, found: str, do: str) -> None:
-    finding = next(iter(findings.installed({"torch": answer, "jax": SEES_CPU}, versions)))
+    finding = next(iter(diagnostics.installed({"torch": answer, "jax": SEES_CPU}, versions)))
 
     has(finding, level)
     assert found in finding.found
@@ -165,13 +168,13 @@ def test_a_framework(answer: dict[str, object], versions: dict[str, str], level:
 
 
 def test_a_machine_with_one_framework_is_ready() -> None:
-    found = list(findings.installed({"jax": SEES_CPU, "torch": ABSENT, "numpy": SEES_CPU}, {"jax": "0.9"}))
+    found = list(diagnostics.installed({"jax": SEES_CPU, "torch": ABSENT, "numpy": SEES_CPU}, {"jax": "0.9"}))
 
     assert Examination(tuple(found)).ok
 
 
 def test_a_machine_without_any_is_not() -> None:
-    found = list(findings.installed({"torch": ABSENT, "numpy": SEES_CPU}, {}))
+    found = list(diagnostics.installed({"torch": ABSENT, "numpy": SEES_CPU}, {}))
 
     assert not Examination(tuple(found)).ok
     has(found[-1], PROBLEM)
@@ -179,7 +182,7 @@ def test_a_machine_without_any_is_not() -> None:
 
 
 def test_a_machine_that_cannot_compute_the_truth_is_not() -> None:
-    found = list(findings.installed({"jax": SEES_CPU, "numpy": BROKEN}, {"jax": "0.9"}))
+    found = list(diagnostics.installed({"jax": SEES_CPU, "numpy": BROKEN}, {"jax": "0.9"}))
 
     assert not Examination(tuple(found)).ok
     assert "pip install autograd" in found[-1].do
@@ -194,7 +197,7 @@ def test_a_machine_that_cannot_compute_the_truth_is_not() -> None:
     ],
 )
 def test_a_package_that_strategies_need(version: str | None, reason: str, level: str, said: str) -> None:
-    found = findings.peer(Peer("opacus", "torch/opacus-hooks", version, reason))
+    found = diagnostics.peer(Peer("opacus", "torch/opacus-hooks", version, reason))
 
     has(found, level)
     assert said in found.do
@@ -218,7 +221,7 @@ def test_a_package_is_imported_in_a_process_of_its_own(tmp_path: Path, monkeypat
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     needed = dict.fromkeys(("sound_peer", "broken_peer", "absent_peer"), ("numpy", "an idea"))
-    sound, broken, absent = (findings.peer(found) for found in doctor.look_for_peers(needed))
+    sound, broken, absent = (diagnostics.peer(found) for found in doctor.look_for_peers(needed))
 
     assert [sound.level, broken.level, absent.level] == [OK, WARNING, NOTE]
     assert "RuntimeError: built for another version" in broken.found
@@ -226,10 +229,10 @@ def test_a_package_is_imported_in_a_process_of_its_own(tmp_path: Path, monkeypat
 
 
 def test_plugins_that_cannot_be_had() -> None:
-    assert not list(findings.plugins({}, ""))
+    assert not list(diagnostics.plugins({}, ""))
 
-    (broken,) = findings.plugins({"jax/mine": "ImportError: x"}, "")
-    (twins,) = findings.plugins({}, "two strategies are called jax/mine")
+    (broken,) = diagnostics.plugins({"jax/mine": "ImportError: x"}, "")
+    (twins,) = diagnostics.plugins({}, "two strategies are called jax/mine")
 
     has(broken, WARNING)
     has(twins, PROBLEM)

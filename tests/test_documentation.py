@@ -20,16 +20,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness import catalogue, ceiling, probe, strategies
-from harness.cli import app
-from harness.strategies import FOLDER
+from harness import docs_build_catalogue
+from harness.core import find_strategies
+from harness.system import detect, roofline
+from harness.cli.app import app
+from harness.core.find_strategies import FOLDER
 from tests import made_runs
 from tests.conftest import installed
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 
-ASK, CEILING = cache(probe._ask), cache(ceiling.measure)
+ASK, CEILING = cache(detect._ask), cache(roofline.measure)
 """What the machine and the frameworks are is found out once, not again by every command; it takes seconds."""
 
 CHEAP = {
@@ -254,8 +256,8 @@ def test_the_tree_of_the_house_names_what_exists_and_leaves_no_module_out() -> N
 
 
 def test_the_catalogue_is_that_of_the_strategies() -> None:
-    own = [strategy for strategy in strategies.discover().strategies if FOLDER in strategy.path.parents]
+    own = [strategy for strategy in find_strategies.discover().strategies if FOLDER in strategy.path.parents]
 
     page = (ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8")
 
-    assert page == catalogue.markdown(own) + "\n", "make it anew: python -m harness.catalogue > docs/catalogue.md"
+    assert page == docs_build_catalogue.markdown(own) + "\n", "make it anew: python -m harness.docs_build_catalogue > docs/catalogue.md"

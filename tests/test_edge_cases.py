@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from harness import agreement, frameworks, reference, strategies, workloads
-from harness.cli import app
-from harness.facts import Facts
-from harness.isolated import IsolatedError
-from harness.records import Status
-from harness.reference import NotFinite
-from harness.truth import Truth
-from harness.workloads import cast, find
+from harness import frameworks
+from harness.core import find_strategies, find_workloads
+from harness.reference import build, compare
+from harness.cli.app import app
+from harness.reference.workload_info import Facts
+from harness.frameworks.child_process import IsolatedError
+from harness.core.records import Status
+from harness.reference.build import NotFinite
+from harness.reference.result import Truth
+from harness.core.find_workloads import find
+from harness.core.workload import cast
 from tests import bound, edges
 from tests.test_strategies import SLOW
 
@@ -67,7 +70,7 @@ DIVIDED = ("jax/sharded",)
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_strategy_of_every_quantity_is_right_by_hand_or_says_that_there_is_no_rule(framework: str) -> None:
-    chosen = [s.name for s in strategies.discover().strategies if s.framework == framework and s.name not in SLOW]
+    chosen = [s.name for s in find_strategies.discover().strategies if s.framework == framework and s.name not in SLOW]
 
     cases = bound.run(edges.verdicts, framework, chosen, framework=framework)
 
@@ -80,7 +83,7 @@ def test_every_strategy_of_every_quantity_is_right_by_hand_or_says_that_there_is
 def test_the_reference_says_what_was_derived_by_hand(name: str) -> None:
     edge = edges.EDGES[name]
     batch = edge.workload(name).batches(0, 100, 1)[0]
-    truth = reference.compute(edge.workload(name), edge.workload(name).initial_parameters(0), batch)
+    truth = build.compute(edge.workload(name), edge.workload(name).initial_parameters(0), batch)
     assert set(truth.rows) == set(edge.rows)
     for key, value in edge.rows.items():
         np.testing.assert_allclose(truth.rows[key], value, atol=1e-12, err_msg=key)
@@ -122,11 +125,11 @@ KINKS = {
 def truth_at(edge: str) -> Truth:
     workload = edges.EDGES[edge].workload(edge)
     batch = cast(workload.batches(0, 100, 1)[0], "float32")
-    return reference.compute(workload, cast(workload.initial_parameters(0), "float32"), batch)
+    return build.compute(workload, cast(workload.initial_parameters(0), "float32"), batch)
 
 
-def verdict(edge: str, rows: Any) -> agreement.Agreement:
-    return agreement.check({"w": np.array(rows, np.float32)}, truth_at(edge), "float32")
+def verdict(edge: str, rows: Any) -> compare.Agreement:
+    return compare.check({"w": np.array(rows, np.float32)}, truth_at(edge), "float32")
 
 
 @pytest.mark.parametrize(("edge", "rows"), [(edge, rows) for edge, (right, _) in KINKS.items() for rows in right])
@@ -163,13 +166,13 @@ def test_a_parameter_at_the_edge_of_a_domain_leaves_the_judge_strict(power: floa
     workload = edges.Edge(
         lambda ops, p, b: ops.sqrt(b["x"] + p["w"]) ** (2 * power), {"w": 0.0}, {"x": [1.0, 4.0]}
     ).workload("root")
-    truth = reference.compute(
+    truth = build.compute(
         workload, cast(workload.initial_parameters(0), "float32"), cast(workload.batches(0, 2, 1)[0], "float32")
     )
     right = np.array([power, power * 4 ** (power - 1)], np.float32)
 
-    assert agreement.check({"w": right}, truth, "float32").status is Status.OK
-    assert agreement.check({"w": right * np.float32(1.001)}, truth, "float32").status is Status.DISAGREES
+    assert compare.check({"w": right}, truth, "float32").status is Status.OK
+    assert compare.check({"w": right * np.float32(1.001)}, truth, "float32").status is Status.DISAGREES
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -271,7 +274,7 @@ def test_a_workload_without_a_finite_gradient_is_refused_with_a_hint(tmp_path: P
     path = tmp_path / "root.py"
     path.write_text(NAKED_ROOT)
     with np.errstate(all="ignore"), pytest.raises(NotFinite, match=r"of w is NaN or infinite for instance 0.*where"):
-        reference.write(tmp_path / "truth.npz", str(path), 2, 0, "float32")
+        build.write(tmp_path / "truth.npz", str(path), 2, 0, "float32")
 
 
 def test_bytes_are_known_before_anything_runs() -> None:
@@ -288,7 +291,7 @@ def concurrent_rows() -> list[bool]:
     adapter = frameworks.load("tf1")
     problem = adapter.bind(policy, parameters, adapter.device("cpu"), 8)
     with adapter.scope(problem):
-        step = strategies.discover().find("tf1/concurrent-sessions").build(problem)
+        step = find_strategies.discover().find("tf1/concurrent-sessions").build(problem)
         calls = [step(batch) for _ in range(20)]
     return [
         all(np.allclose(row[name], expected[name][i], rtol=1e-5) for i, row in enumerate(rows) for name in expected)
@@ -310,7 +313,7 @@ def graph_sizes() -> list[list[int]]:
     for strategy in bound.STRATEGIES["tf1"]:
         problem: Any = adapter.bind(policy, parameters, adapter.device("cpu"), 3)
         with adapter.scope(problem):
-            step = strategies.discover().find(strategy).build(problem)
+            step = find_strategies.discover().find(strategy).build(problem)
             before = len(problem.graph.get_operations())
             for _ in range(3):
                 step(batch)
@@ -446,7 +449,7 @@ def test_a_branch_that_jax_cannot_trace_is_told_with_its_line(tmp_path: Path) ->
     path.write_text(EACH_ITS_OWN.format(framework="jax", module="jax.numpy"))
 
     with pytest.raises(IsolatedError, match=r"workload branching fails in line 9 of branching.py: Tracer\w+Error: "):
-        reference.write(tmp_path / "truth.npz", str(path), 2, 0, "float32")
+        build.write(tmp_path / "truth.npz", str(path), 2, 0, "float32")
 
 
 UNFITTING = '''"""A layer that was written for four inputs and is given three."""
@@ -522,7 +525,7 @@ def test_examples_of_the_users_own_model_are_measured_rightly(framework: str) ->
 
 def test_an_example_is_described_without_importing_its_framework() -> None:
     for name, run_by in CASES.items():
-        workload = workloads.find(EXAMPLES / f"{name}.py")
+        workload = find_workloads.find(EXAMPLES / f"{name}.py")
         assert workload.summary.startswith("Bring your model, ")
         assert set(run_by) <= set(workload.frameworks)
     assert not {"torch", "jax", "tensorflow", "keras"} & set(sys.modules)

@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness import store
-from harness.lock import Busy, only_run
-from harness.store import Run
+from harness.core import store
+from harness.run.lock import Busy, only_run
+from harness.core.store import Run
 from tests.conftest import PLANTED
 
 START = [
@@ -43,7 +43,7 @@ ROOT = Path(__file__).parent.parent
 
 def command(folder: Path, *arguments: str, plugin: str = "honest") -> list[str]:
     where = ["--results", str(folder / "results"), "--reports", str(folder / "reports")]
-    return [sys.executable, "-m", "harness.cli", "run", "--plugin", str(PLANTED / f"{plugin}.py"), *where, *arguments]
+    return [sys.executable, "-m", "harness.cli.app", "run", "--plugin", str(PLANTED / f"{plugin}.py"), *where, *arguments]
 
 
 def pergrad(folder: Path, *arguments: str, plugin: str = "honest") -> subprocess.CompletedProcess[str]:
@@ -73,7 +73,7 @@ def rows_so_far(folder: Path) -> int:
 
 
 def workers(sweep: subprocess.Popen[str]) -> list[psutil.Process]:
-    return [p for p in psutil.Process(sweep.pid).children() if "harness.worker" in p.cmdline()]
+    return [p for p in psutil.Process(sweep.pid).children() if "harness.measure.worker" in p.cmdline()]
 
 
 def test_twenty_kills_at_random_moments_and_every_case_is_there_exactly_once(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from harness import strategies, workloads
-from harness.cli import app
-from harness.strategies import FRAMEWORKS
+from harness.core import find_strategies, find_workloads
+from harness.cli.app import app
+from harness.core.domain import FRAMEWORKS
 from tests.conftest import installed
 
 
@@ -31,7 +31,7 @@ def test_a_new_strategy_is_ten_lines_that_are_found_and_right(framework: str) ->
     assert result.exit_code == 0
     assert f"pergrad check {framework}/my-idea" in result.output
     assert len([line for line in path.read_text().splitlines() if line.strip()]) <= 12
-    assert f"{framework}/my-idea" in strategies.discover().measurable(full=False)
+    assert f"{framework}/my-idea" in find_strategies.discover().measurable(full=False)
     if not installed(framework):
         pytest.skip(f"{framework} is not installed")
     checked = pergrad("check", f"{framework}/my-idea", "--workload", "policy")
@@ -53,7 +53,7 @@ def test_a_new_workload_is_found_and_measured(framework: str | None) -> None:
 
     assert result.exit_code == 0
     assert "--workload my-model" in result.output
-    assert "my-model" in [workload.name for workload in workloads.others()]
+    assert "my-model" in [workload.name for workload in find_workloads.others()]
     if framework and not installed(framework):
         pytest.skip(f"{framework} is not installed")
     checked = pergrad("check", strategy, "--workload", "my-model")
@@ -61,7 +61,7 @@ def test_a_new_workload_is_found_and_measured(framework: str | None) -> None:
 
 
 def test_a_new_workload_is_part_of_the_default_plan() -> None:
-    from harness import options
+    from harness.cli import options
 
     assert pergrad("new", "workload", "my-model").exit_code == 0
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from harness import load, run
-from harness.records import Measurement
+from harness.core.records import Measurement
 from tests.conftest import PLANTED
 
 

@@ -14,9 +14,10 @@ from autograd.extend import defvjp, primitive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import frameworks, layouts, ops
+from harness import frameworks, ops
+from harness.core import layouts
 from harness.ops import numpy as reference
-from harness.ops.rounded import rounded
+from harness.ops.bfloat16 import rounded
 from tests import bound
 
 FOLDER = Path(ops.__file__).parent

@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import plan, strategies
-from harness.plan import Plan, extrapolate
-from harness.strategies import Strategy
-from harness.task import Task, from_json, to_json
+from harness.analysis import predict
+from harness.core import find_strategies
+from harness.run import plan
+from harness.analysis.predict import extrapolate
+from harness.run.plan import Plan
+from harness.core.strategy import Strategy
+from harness.core.task import Task, from_json, to_json
 
-CHOSEN = strategies.discover().strategies
+CHOSEN = find_strategies.discover().strategies
 
 
 def tasks(wanted: Plan, chosen: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Task]:
@@ -104,20 +107,20 @@ def test_one_job_holds_all_workloads_of_a_strategy() -> None:
 
 
 def test_a_large_step_to_a_doubtful_size_is_tried_in_between() -> None:
-    assert plan.trial_size([(1, 0.5)], 256, limit_s=60) == 4
-    assert plan.trial_size([(1, 0.0001)], 256, limit_s=60) is None
-    assert plan.trial_size([(64, 1.0)], 256, limit_s=60) is None
+    assert predict.trial_size([(1, 0.5)], 256, limit_s=60) == 4
+    assert predict.trial_size([(1, 0.0001)], 256, limit_s=60) is None
+    assert predict.trial_size([(64, 1.0)], 256, limit_s=60) is None
 
 
 def test_two_sizes_of_which_one_was_disturbed_do_not_rule_out_a_third() -> None:
     history = [(1, 0.05), (3, 2.5)]
     assert extrapolate(history, 16) > 60
 
-    assert plan.trial_size(history, 16, limit_s=60) == 6
-    assert plan.trial_size([*history, (6, 0.1)], 16, limit_s=60) is None
+    assert predict.trial_size(history, 16, limit_s=60) == 6
+    assert predict.trial_size([*history, (6, 0.1)], 16, limit_s=60) is None
     assert extrapolate([*history, (6, 0.1)], 16) == 0
 
 
 def test_a_size_that_may_just_reach_the_limit_is_tried_at_half() -> None:
     # Seconds of unstack at B=64 on two cores; B=256 was stopped after 60 s.
-    assert plan.trial_size([(16, 0.45), (64, 2.65)], 256, limit_s=60) == 128
+    assert predict.trial_size([(16, 0.45), (64, 2.65)], 256, limit_s=60) == 128

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from harness.records import Measurement, Status
+from harness.core.records import Measurement, Status
 from tests.conftest import MeasureQuickly, installed
 
 

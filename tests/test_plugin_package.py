@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import store
-from harness.records import Status
-from harness.strategies import INTERFACE
+from harness.core import store
+from harness.core.records import Status
+from harness.core.domain import INTERFACE
 from tests.conftest import installed
 
 PACKAGE = Path(__file__).resolve().parent.parent / "examples" / "plugin-package"
@@ -52,7 +52,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pergrad(site: Path, folder: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run pergrad in a folder of its own, with the packages of `site`."""
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
-    command = [sys.executable, "-m", "harness.cli", *arguments]
+    command = [sys.executable, "-m", "harness.cli.app", *arguments]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 

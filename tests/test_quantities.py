@@ -7,17 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import agreement, reference, strategies, workloads
-from harness.problem import CLIP_NORM
-from harness.records import Status
-from harness.strategies import QUANTITIES, PluginError
-from harness.workloads import Arrays, cast
+from harness.core import domain, find_strategies, find_workloads, strategy
+from harness.reference import build, compare
+from harness.core.problem import CLIP_NORM
+from harness.core.records import Status
+from harness.core.domain import QUANTITIES
+from harness.core.plugins import PluginError
+from harness.core.workload import Arrays, cast
 from tests.conftest import MeasureQuickly
 
-POLICY = workloads.find("policy")
+POLICY = find_workloads.find("policy")
 PARAMETERS = cast(POLICY.initial_parameters(0), "float32")
 BATCH = cast(POLICY.batches(0, 8, 1)[0], "float32")
-TRUTH = reference.compute(POLICY, PARAMETERS, BATCH)
+TRUTH = build.compute(POLICY, PARAMETERS, BATCH)
 
 
 def flat(rows: Arrays) -> np.ndarray:  # type: ignore[type-arg]
@@ -31,8 +33,8 @@ def true(quantity: str) -> Arrays:
     return cast(rows, "float32")
 
 
-def verdict(output: Arrays, quantity: str) -> agreement.Agreement:
-    return agreement.check(output, TRUTH, "float32", quantity)
+def verdict(output: Arrays, quantity: str) -> compare.Agreement:
+    return compare.check(output, TRUTH, "float32", quantity)
 
 
 def test_norms_are_those_of_whole_rows() -> None:
@@ -56,7 +58,7 @@ def test_a_clipped_sum_clips_some_rows_and_leaves_others() -> None:
 
 def test_a_clipped_sum_covers_rows_outside_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "MOST_ROWS", 2)
-    sampled = reference.compute(POLICY, PARAMETERS, BATCH)
+    sampled = build.compute(POLICY, PARAMETERS, BATCH)
 
     assert len(sampled.instances) == 2
     for name, value in sampled.clipped.items():
@@ -64,7 +66,7 @@ def test_a_clipped_sum_covers_rows_outside_the_sample(monkeypatch: pytest.Monkey
 
 
 def test_clipped_sums_are_computed_only_if_asked_for() -> None:
-    assert reference.compute(POLICY, PARAMETERS, BATCH, quantities=["gradients"]).clipped == {}
+    assert build.compute(POLICY, PARAMETERS, BATCH, quantities=["gradients"]).clipped == {}
 
 
 @pytest.mark.parametrize("quantity", sorted(QUANTITIES))
@@ -119,21 +121,21 @@ def test_weights_that_move_with_their_instances_are_a_fault() -> None:
     rows = {name: value[order] for name, value in TRUTH.rows.items()}
     expected = cast({name: np.tensordot(TRUTH.weights, value, 1) for name, value in rows.items()}, "float32")
 
-    assert agreement.check(expected, stays, "float32", "weighted_sum").status is Status.OK
-    assert agreement.check(true("weighted_sum"), stays, "float32", "weighted_sum").status is Status.DISAGREES
+    assert compare.check(expected, stays, "float32", "weighted_sum").status is Status.OK
+    assert compare.check(true("weighted_sum"), stays, "float32", "weighted_sum").status is Status.DISAGREES
 
 
 def test_a_truth_survives_its_file(tmp_path: Path) -> None:
-    reference.save(tmp_path / "truth.npz", [TRUTH])
-    (loaded,) = reference.load(tmp_path / "truth.npz")
+    build.save(tmp_path / "truth.npz", [TRUTH])
+    (loaded,) = build.load(tmp_path / "truth.npz")
 
     for quantity in QUANTITIES:
-        assert agreement.check(true(quantity), loaded, "float32", quantity).status is Status.OK
+        assert compare.check(true(quantity), loaded, "float32", quantity).status is Status.OK
 
 
 def test_an_unknown_quantity_is_refused_with_those_there_are() -> None:
     with pytest.raises(PluginError, match=r"quantity='norm' is not one of gradients, norms"):
-        strategies.strategy(framework="jax", quantity="norm")
+        strategy.strategy(framework="jax", quantity="norm")
 
 
 def test_results_overwritten_by_later_calls_are_caught_unless_announced(planted: MeasureQuickly) -> None:
@@ -156,13 +158,13 @@ BEST_ROWS = {"jax": "layer-rules", "torch": "layer-rules", "tf2": "vectorized-ma
 
 @pytest.mark.parametrize("quantity", sorted(WAYS))
 def test_every_quantity_has_a_direct_way_in_every_framework(quantity: str) -> None:
-    found = {s.name for s in strategies.discover().strategies if s.quantity == quantity}
+    found = {s.name for s in find_strategies.discover().strategies if s.quantity == quantity}
 
-    assert {f"{framework}/{WAYS[quantity][0]}" for framework in strategies.FRAMEWORKS} <= found
+    assert {f"{framework}/{WAYS[quantity][0]}" for framework in domain.FRAMEWORKS} <= found
 
 
 @pytest.mark.parametrize("quantity", sorted(WAYS))
 def test_beside_the_direct_way_stand_the_best_rows_reduced(quantity: str) -> None:
-    found = {s.name for s in strategies.discover().strategies if s.quantity == quantity}
+    found = {s.name for s in find_strategies.discover().strategies if s.quantity == quantity}
 
     assert {f"{framework}/{rows}-{WAYS[quantity][1]}" for framework, rows in BEST_ROWS.items()} <= found

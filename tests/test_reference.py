@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import agreement, engine, reference, workloads
-from harness.engine import Engine
-from harness.isolated import IsolatedError
-from harness.reference import Coupled
-from harness.workloads import Arrays, Workload, cast, find
+from harness.core import find_workloads
+from harness.reference import build, compare, gradients
+from harness.reference.gradients import Engine
+from harness.frameworks.child_process import IsolatedError
+from harness.reference.build import Coupled
+from harness.core.find_workloads import find
+from harness.core.workload import Arrays, Workload, cast
 from tests import bound
 from tests.test_workloads import COMPLETE, NAMES, write
 
@@ -27,7 +29,7 @@ def central_difference(engine: Engine, parameters: Arrays, name: str, index: tup
     for step in (STEP, -STEP):
         moved = {key: value.copy() for key, value in parameters.items()}
         moved[name][index] += step
-        there = Engine(engine.workload, moved, engine.batch, "float64")
+        there = Engine(gradients.workload, moved, gradients.batch, "float64")
         losses.append(float(there.losses(slice(instance, instance + 1))[0]))
     return (losses[0] - losses[1]) / (2 * STEP)
 
@@ -54,9 +56,9 @@ def test_true_rows_are_what_central_differences_of_the_loss_say(name: str) -> No
 def test_the_weighted_gradient_is_the_weighted_sum_of_the_rows(name: str) -> None:
     """Also over more instances than are differentiated at a time."""
     workload = find(name)
-    batch = workload.batches(0, engine.CHUNK + 3, 1)[0]
-    truth = reference.compute(workload, workload.initial_parameters(0), batch)
-    assert len(truth.instances) == engine.CHUNK + 3
+    batch = workload.batches(0, gradients.CHUNK + 3, 1)[0]
+    truth = build.compute(workload, workload.initial_parameters(0), batch)
+    assert len(truth.instances) == gradients.CHUNK + 3
     for key, rows in truth.rows.items():
         summed = np.tensordot(truth.weights, rows, axes=1)
         np.testing.assert_allclose(truth.weighted[key], summed, rtol=1e-9, atol=1e-12 * np.abs(rows).max() + 1e-16)
@@ -68,7 +70,7 @@ def test_the_yardstick_is_the_error_of_the_dtype_under_test(dtype: str, epsilon:
         pytest.importorskip("ml_dtypes")
     workload = find("mlp-small")
     parameters, batch = cast(workload.initial_parameters(0), dtype), cast(workload.batches(0, 4, 1)[0], dtype)
-    truth = reference.compute(workload, parameters, batch)
+    truth = build.compute(workload, parameters, batch)
     for key, rows in truth.rows.items():
         relative = truth.yardstick[key] / np.abs(rows).reshape(4, -1).max(1)
         assert (relative > epsilon / 30).all()
@@ -80,7 +82,7 @@ def test_the_truth_is_that_of_the_inputs_after_they_were_rounded() -> None:
     exact = workload.initial_parameters(0)
     single = cast(exact, "float32")
     batch = workload.batches(0, 4, 1)[0]
-    truth = reference.compute(workload, single, batch)
+    truth = build.compute(workload, single, batch)
     expected = Engine(workload, cast(single, "float64"), batch, "float64").rows(range(4))
     for key, rows in truth.rows.items():
         np.testing.assert_array_equal(rows, expected[key])
@@ -92,26 +94,26 @@ def test_of_a_large_batch_a_sample_of_rows_is_checked_and_the_weighted_sum_cover
     monkeypatch.setattr(reference, "MOST_VALUES", 45 * 6)
     workload = find("policy")
     parameters, batch = workload.initial_parameters(0), workload.batches(0, 20, 1)[0]
-    truth = reference.compute(workload, parameters, batch)
+    truth = build.compute(workload, parameters, batch)
     assert (len(truth.instances), truth.batch_size) == (6, 20)
     assert (np.diff(truth.instances) > 0).all()
 
     rows = Engine(workload, parameters, batch, "float64").rows(range(20))
-    assert agreement.check(rows, truth, "float64").status == "ok"
+    assert compare.check(rows, truth, "float64").status == "ok"
     unchecked = next(i for i in range(20) if i not in truth.instances)
     rows["logit.bias"][unchecked] += 1
-    assert "weighted sum" in agreement.check(rows, truth, "float64").reason
+    assert "weighted sum" in compare.check(rows, truth, "float64").reason
 
 
 def test_a_file_keeps_everything_that_was_computed(tmp_path: Path) -> None:
     path = tmp_path / "truth.npz"
-    reference.write(path, "policy", 5, 0, "float32")
-    loaded = reference.load(path)
-    assert len(loaded) == reference.BATCHES
+    build.write(path, "policy", 5, 0, "float32")
+    loaded = build.load(path)
+    assert len(loaded) == build.BATCHES
     workload = find("policy")
     parameters = cast(workload.initial_parameters(0), "float32")
-    for found, batch in zip(loaded, workload.batches(0, 5, reference.BATCHES), strict=True):
-        expected = reference.compute(workload, parameters, cast(batch, "float32"))
+    for found, batch in zip(loaded, workload.batches(0, 5, build.BATCHES), strict=True):
+        expected = build.compute(workload, parameters, cast(batch, "float32"))
         for field in dataclasses.fields(expected):
             np.testing.assert_equal(getattr(found, field.name), getattr(expected, field.name))
     assert loaded[0].engine == "HIPS autograd on NumPy, float64, one instance at a time"
@@ -125,7 +127,7 @@ NORMALISED = COMPLETE.replace(
 def test_a_loss_that_couples_its_instances_is_refused(tmp_path: Path) -> None:
     """As batch normalisation does: instance 0 has another loss in a batch than alone."""
     with pytest.raises(Coupled, match="couples its instances: the loss of instance"):
-        reference.write(tmp_path / "truth.npz", str(write(tmp_path, NORMALISED)), 4, 0, "float32")
+        build.write(tmp_path / "truth.npz", str(write(tmp_path, NORMALISED)), 4, 0, "float32")
 
 
 STATEFUL = COMPLETE.replace(
@@ -137,7 +139,7 @@ STATEFUL = COMPLETE.replace(
 def test_integers_among_the_parameters_are_state_and_have_no_rows(tmp_path: Path) -> None:
     workload = find(write(tmp_path, STATEFUL))
     batch = {"x": np.array([1.0, 2.0]), "y": np.array([0.0, 0.0])}
-    truth = reference.compute(workload, {"slope": np.array(1.0), "steps": np.array(3)}, batch)
+    truth = build.compute(workload, {"slope": np.array(1.0), "steps": np.array(3)}, batch)
     assert list(truth.rows) == ["slope"]
     assert truth.rows["slope"].tolist() == [18.0, 72.0]  # d/ds (3 s x)^2 = 18 s x^2
 
@@ -161,9 +163,9 @@ def test_a_workload_of_one_framework_gets_its_truth_from_that_framework_in_float
     (tmp_path / "ops").mkdir()
     same = write(tmp_path / "ops", COMPLETE, "fitted.py")  # its name is what the draws are made from
 
-    reference.write(tmp_path / "only.npz", str(only), 4, 0, "float32")
-    reference.write(tmp_path / "ops.npz", str(same), 4, 0, "float32")
-    found, expected = (reference.load(tmp_path / name)[0] for name in ("only.npz", "ops.npz"))
+    build.write(tmp_path / "only.npz", str(only), 4, 0, "float32")
+    build.write(tmp_path / "ops.npz", str(same), 4, 0, "float32")
+    found, expected = (build.load(tmp_path / name)[0] for name in ("only.npz", "ops.npz"))
     assert found.engine == f"{framework} itself, float64, one instance at a time"
     np.testing.assert_allclose(found.rows["slope"], expected.rows["slope"], rtol=1e-14)
 
@@ -173,12 +175,12 @@ def test_a_failure_in_the_users_file_is_told_in_its_own_words(tmp_path: Path) ->
     text = text.replace("losses(ops, parameters, batch)", "losses(parameters, batch)")
     text = text.replace('batch["x"] *', 'batch["z"] *')
     with pytest.raises(IsolatedError, match="KeyError: 'z'"):
-        reference.write(tmp_path / "truth.npz", str(write(tmp_path, text)), 2, 0, "float32")
+        build.write(tmp_path / "truth.npz", str(write(tmp_path, text)), 2, 0, "float32")
 
 
 def test_parameters_of_the_real_workloads_all_receive_gradients() -> None:
     """But for the key's bias of attention, which the softmax is blind to: its gradient is exactly 0 in theory."""
-    for workload in workloads.builtin():
+    for workload in find_workloads.builtin():
         if workload.name in ("cifar-cnn", "functorch-cnn"):
             continue  # slow, and covered by the differences above
         rows = _rows(workload)

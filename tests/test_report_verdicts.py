@@ -9,14 +9,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness import analysis, report, statistics
-from harness.crossing import crossings
-from harness.records import Measurement, Status
-from harness.report import claims, costs, needs, page, published, sides
-from harness.report.claims import CLAIMS, Claim, Finding, Ruling
-from harness.report.evidence import Evidence
-from harness.report.published import ENTRIES
-from harness.store import Run
+from harness import report
+from harness.analysis import statistics, table
+from harness.analysis.crossover import crossings
+from harness.core.records import Measurement, Status
+from harness.report.data import claims, costs, needs, published, side_by_side
+from harness.report.html import page
+from harness.report.data.claims import CLAIMS, Claim, Finding, Ruling
+from harness.report.data.evidence import Evidence
+from harness.report.data.published import ENTRIES
+from harness.core.store import Run
 from tests import made_runs
 from tests.made_runs import failed, ok
 
@@ -40,8 +42,8 @@ def plain(batch_size: int, microseconds: float, **changes: Any) -> Measurement:
     return case(PLAIN, batch_size, microseconds, quantity="weighted_sum", **{"output_bytes": 180} | changes)
 
 
-def panels_of(*rows: Measurement, **info: Any) -> list[analysis.Panel]:
-    return analysis.panels([Run(Path("made"), {"baseline": BASE, **info}, rows)])
+def panels_of(*rows: Measurement, **info: Any) -> list[table.Panel]:
+    return table.panels([Run(Path("made"), {"baseline": BASE, **info}, rows)])
 
 
 def finding(number: int, *rows: Measurement) -> Finding:
@@ -224,7 +226,7 @@ class TestSides:
     def test_one_case_under_two_conditions_is_one_line(self, dimension: str) -> None:
         rows = [case("jax/vmap", 4, 1000), case("jax/vmap", 4, 500, **{dimension: "other"})]
 
-        (found,) = sides.of(panels_of(*rows), dimension)
+        (found,) = side_by_side.of(panels_of(*rows), dimension)
 
         assert found.conditions[1] == "other"
         ((name, cells),) = found.rows
@@ -236,7 +238,7 @@ class TestSides:
     def test_differences_within_the_noise_floor_are_ties(self) -> None:
         rows = [case("jax/vmap", 4, 1000), case("jax/vmap", 4, 1010, allocator="reuse")]
 
-        (found,) = sides.of(panels_of(*rows), "allocator")
+        (found,) = side_by_side.of(panels_of(*rows), "allocator")
 
         assert found.rows[0][1][1] == ("1.01 ms", "a tie")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import statistics
-from harness.statistics import Estimate, Interval, Verdict
+from harness.analysis import statistics
+from harness.analysis.statistics import Estimate, Interval, Verdict
 
 times = st.floats(min_value=1e-9, max_value=1e3)
 passes = st.lists(st.lists(times, min_size=1, max_size=30), min_size=1, max_size=5)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import store
-from harness.records import Measurement, Status
-from harness.store import StoreError
+from harness.core import store
+from harness.core.records import Measurement, Status
+from harness.core.store import StoreError
 
 
 def row(**columns: object) -> Measurement:

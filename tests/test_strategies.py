@@ -9,14 +9,16 @@ from collections.abc import Callable
 
 import pytest
 
-from harness import process, strategies
-from harness.records import Status
-from harness.strategies import FRAMEWORKS, Strategy
-from harness.task import Task
+from harness.core import find_strategies
+from harness.run import workers
+from harness.core.records import Status
+from harness.core.domain import FRAMEWORKS
+from harness.core.strategy import Strategy
+from harness.core.task import Task
 from tests import bound
 from tests.conftest import installed
 
-STRATEGIES = strategies.discover().strategies
+STRATEGIES = find_strategies.discover().strategies
 SMALL = ("cnn-small", "transformer-small")
 """Every kind of layer: dense, convolution, embedding, normalisation, attention, a table used twice."""
 
@@ -60,7 +62,7 @@ def test_passes_every_check_in_a_real_worker(strategy: Strategy, task_for: Calla
     if not installed(strategy.framework):
         pytest.skip(f"{strategy.framework} is not installed")
 
-    (row,) = process.measure((task_for(strategy, 3),))
+    (row,) = workers.measure((task_for(strategy, 3),))
 
     if row.status is Status.UNSUPPORTED:
         pytest.skip(row.reason)  # one core cannot be shared out
@@ -84,7 +86,7 @@ def test_explains_itself_in_a_first_line_that_stands_alone(strategy: Strategy) -
 def test_a_compiled_strategy_is_not_compiled_again_by_being_watched(task_for: Callable[..., Task]) -> None:
     strategy = next(s for s in STRATEGIES if s.name == "torch/compiled-func-vmap")
 
-    (row,) = process.measure((task_for(strategy, 3),))
+    (row,) = workers.measure((task_for(strategy, 3),))
 
     if row.status is Status.UNSUPPORTED:
         pytest.skip(row.reason)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import strategies, workloads
+from harness.core import find_strategies, find_workloads
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -73,8 +73,8 @@ def test_lists_hold_all_that_the_checkout_has(fresh: Path, tmp_path: Path) -> No
     listed = json.loads(run([fresh / "pergrad", "list", "strategies", "--json"], tmp_path))
     models = json.loads(run([fresh / "pergrad", "list", "workloads", "--json"], tmp_path))
 
-    assert {entry["name"] for entry in listed} >= {s.name for s in strategies.discover().strategies}
-    assert {entry["name"] for entry in models} >= {workload.name for workload in workloads.builtin()}
+    assert {entry["name"] for entry in listed} >= {s.name for s in find_strategies.discover().strategies}
+    assert {entry["name"] for entry in models} >= {workload.name for workload in find_workloads.builtin()}
 
 
 def test_a_strategy_is_shown_with_its_code(fresh: Path, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from harness import draw
-from harness.layouts import Layout
-from harness.problem import Gradients, Losses, Problem
-from harness.workloads import Arrays, Workload, cast, split
+from harness.core import problem as problems_
+from harness.core.layouts import Layout
+from harness.core.problem import Gradients, Losses, Problem
+from harness.core.workload import Arrays, Workload, cast, split
 
 
 class DeviceAbsent(Exception):
@@ -80,7 +80,7 @@ class Adapter(ABC):
         """
         floats, state = split(self.native(parameters, workload.layouts))
         dtype = next(iter(floats.values())).dtype.name
-        weights = cast({"weights": draw.weights(batch_size)}, dtype)
+        weights = cast({"weights": problems_.weights(batch_size)}, dtype)
         example = self.native(cast(workload.batches(seed=0, size=1, count=1)[0], dtype), workload.layouts)
         problem = replace(
             self._bind(workload, floats, state, device, batch_size),

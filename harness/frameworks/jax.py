@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from harness.frameworks.base import Adapter, Device, with_state
-from harness.problem import Gradients, Problem
-from harness.workloads import Arrays, Workload
+from harness.core.problem import Gradients, Problem
+from harness.core.workload import Arrays, Workload
 
 
 class JaxAdapter(Adapter):

@@ -11,8 +11,8 @@ import numpy as np
 
 from harness.frameworks._tensorflow import TensorFlowAdapter
 from harness.frameworks.base import Device, with_state
-from harness.problem import Gradients, GraphProblem, Problem
-from harness.workloads import Arrays, Workload, cast
+from harness.core.problem import Gradients, GraphProblem, Problem
+from harness.core.workload import Arrays, Workload, cast
 
 
 class TensorFlow1Adapter(TensorFlowAdapter):

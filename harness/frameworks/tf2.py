@@ -11,8 +11,8 @@ import numpy as np
 
 from harness.frameworks._tensorflow import TensorFlowAdapter
 from harness.frameworks.base import Device, first_array, with_state
-from harness.problem import Gradients, Problem
-from harness.workloads import Arrays, Workload
+from harness.core.problem import Gradients, Problem
+from harness.core.workload import Arrays, Workload
 
 
 class TensorFlow2Adapter(TensorFlowAdapter):

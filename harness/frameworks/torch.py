@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from harness.frameworks.base import Adapter, Device, first_array, with_state
-from harness.problem import Gradients, Problem
-from harness.workloads import Arrays, Workload
+from harness.core.problem import Gradients, Problem
+from harness.core.workload import Arrays, Workload
 
 
 class TorchAdapter(Adapter):

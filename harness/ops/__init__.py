@@ -5,7 +5,7 @@ thin lines around them, so that a loss written through `ops` costs what the same
 
 Every axis and constant is explicit. Floats keep the dtype of their inputs. Plain arithmetic (`+ - * / **`) is
 written as such. Images are (B, height, width, channels) and kernels (height, width, inputs, outputs) in what a
-workload declares; PyTorch holds them channels first (`harness.layouts`), so of an image a loss may only do what
+workload declares; PyTorch holds them channels first (`harness.core.layouts`), so of an image a loss may only do what
 the table's "layers" do, and elementwise arithmetic.
 
 | layers | meaning |

@@ -28,15 +28,17 @@ def write(runs: Sequence[Path], folder: Path) -> Path:
         The path of `index.html`.
 
     Raises:
-        harness.store.StoreError: if a folder holds no run that can be read.
+        harness.core.store.StoreError: if a folder holds no run that can be read.
         OSError: if `folder` cannot be written.
     """
-    from harness import analysis, store
-    from harness.report import exports, page, sections, summary
+    from harness.analysis import table
+    from harness.core import store
+    from harness.report.data import sections
+    from harness.report.html import exports, page, summary
 
     loaded = [store.load(run) for run in runs]
     folder.mkdir(parents=True, exist_ok=True)
-    panels = analysis.panels(loaded)
+    panels = table.panels(loaded)
     contents = page.gather(loaded, sections.of(panels, folder))
     exports.write(contents, folder)
     (folder / "summary.md").write_text(summary.markdown(contents), encoding="utf-8")

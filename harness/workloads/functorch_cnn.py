@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from harness import draw
-from harness.layouts import IMAGE, KERNEL, Layout, flattened_image
-from harness.problem import Array, Batch, Parameters
+from harness.workloads import _data
+from harness.core.layouts import IMAGE, KERNEL, Layout, flattened_image
+from harness.core.problem import Array, Batch, Parameters
 
 WIDTHS = (32, 64, 128)
 SMALL = (2, 3, 4)
@@ -35,7 +35,7 @@ def losses(ops: Any, parameters: Parameters, batch: Batch) -> Array:
 def parameters(rng: np.random.Generator, widths: Sequence[int] = WIDTHS) -> dict[str, np.ndarray[Any, Any]]:
     """Kernels (height, width, inputs, outputs), weights (inputs, outputs), biases."""
     first, second, hidden = widths
-    return draw.layers(
+    return _data.layers(
         rng,
         {
             "conv1": (3, 3, 1, first),
@@ -48,7 +48,7 @@ def parameters(rng: np.random.Generator, widths: Sequence[int] = WIDTHS) -> dict
 
 def batch(rng: np.random.Generator, size: int, widths: Sequence[int] = WIDTHS) -> dict[str, np.ndarray[Any, Any]]:
     """`image` (B, 28, 28, 1) and `label` (B,), integers from 0 to 9."""
-    image, label = draw.digits(rng, size)
+    image, label = _data.digits(rng, size)
     return {"image": image, "label": label}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.problem import Array, Batch, Parameters
+from harness.core.problem import Array, Batch, Parameters
 
 OBSERVATIONS = Path(__file__).parent / "cartpole_observations.npy"
 

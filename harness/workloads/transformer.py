@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from harness import draw
-from harness.problem import Array, Batch, Parameters
+from harness.workloads import _data
+from harness.core.problem import Array, Batch, Parameters
 
 SIZES = {"vocabulary": 2_000, "width": 64, "hidden": 256, "tokens": 32}
 SMALL = {"vocabulary": 11, "width": 8, "hidden": 5, "tokens": 4}
@@ -40,7 +40,7 @@ def parameters(rng: np.random.Generator, sizes: dict[str, int] = SIZES) -> dict[
     return {
         "embedding.table": 0.02 * rng.standard_normal((sizes["vocabulary"], width)),
         "position.table": 0.02 * rng.standard_normal((sizes["tokens"], width)),
-        **draw.layers(
+        **_data.layers(
             rng,
             {
                 **dict.fromkeys(("query", "key", "value", "mixed"), (width, width)),
@@ -54,7 +54,7 @@ def parameters(rng: np.random.Generator, sizes: dict[str, int] = SIZES) -> dict[
 
 def batch(rng: np.random.Generator, size: int, sizes: dict[str, int] = SIZES) -> dict[str, np.ndarray[Any, Any]]:
     """`tokens` and, one position later, `next`: both (B, tokens), integers."""
-    words = draw.words(rng, (size, sizes["tokens"] + 1), sizes["vocabulary"])
+    words = _data.words(rng, (size, sizes["tokens"] + 1), sizes["vocabulary"])
     return {"tokens": words[:, :-1], "next": words[:, 1:]}
 
 

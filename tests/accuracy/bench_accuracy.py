@@ -18,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import process, strategies, workloads
-from harness.process import environment
-from harness.task import Task
+from harness.core import find_strategies, find_workloads
+from harness.run import workers
+from harness.frameworks.child_process import environment
+from harness.core.task import Task
 from tests.conftest import PLANTED, installed
 
 INSIDE = Path(__file__).with_name("inside.py")
-CASES = [(s.name, size) for s in strategies.discover().strategies for size in (1, 64)]
+CASES = [(s.name, size) for s in find_strategies.discover().strategies for size in (1, 64)]
 FRAMEWORKS = {"jax": "jax/vmap", "torch": "torch/func-vmap", "tf2": "tf2/vectorized-map", "tf1": "tf1/session-loop"}
 """Framework -> one of its strategies, whichever: a problem is bound for one."""
 SLOW = {"cifar-cnn": 4, "transformer": 4}
@@ -33,7 +34,7 @@ SLOW = {"cifar-cnn": 4, "transformer": 4}
 
 def ratios(kind: str, strategy: str, batch_size: int, folder: Path, workload: str = "policy") -> list[float]:
     """Run `inside.py` for one strategy on one workload; returns the ratios of its pairs."""
-    found = strategies.discover().find(strategy)
+    found = find_strategies.discover().find(strategy)
     if not installed(found.framework):
         pytest.skip(f"{found.framework} is not installed")
     out = folder / "ratios.json"
@@ -62,9 +63,9 @@ def bench_planted_busy_wait_is_reported_exactly(
 ) -> None:
     monkeypatch.setenv("PERGRAD_BUSY_MS", str(milliseconds))
     path = PLANTED / "busy_wait.py"
-    strategy = strategies.discover([path]).find("numpy/busy-wait")
+    strategy = find_strategies.discover([path]).find("numpy/busy-wait")
 
-    (row,) = process.measure((replace(task_for(strategy, 1), target_s=1.0, most_rounds=1000),))
+    (row,) = workers.measure((replace(task_for(strategy, 1), target_s=1.0, most_rounds=1000),))
 
     assert row.median_s is not None, row.reason
     print(f"\nbusy wait of {milliseconds} ms reported as {row.median_s * 1e3:.4f} ms ({row.status})")
@@ -83,7 +84,7 @@ def bench_a_command_that_measures_nothing_answers_at_once(command: str) -> None:
     seconds = []
     for _ in range(9):
         started = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "harness.cli", *command.split()], capture_output=True, check=True)
+        subprocess.run([sys.executable, "-m", "harness.cli.app", *command.split()], capture_output=True, check=True)
         seconds.append(time.perf_counter() - started)
     median = statistics.median(seconds)
     print(f"\npergrad {command}: {median:.2f} s (fastest {min(seconds):.2f}, slowest {max(seconds):.2f})")
@@ -92,7 +93,7 @@ def bench_a_command_that_measures_nothing_answers_at_once(command: str) -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("workload", [workload.name for workload in workloads.builtin()])
+@pytest.mark.parametrize("workload", [workload.name for workload in find_workloads.builtin()])
 def bench_a_loss_through_ops_costs_what_it_costs_by_hand(workload: str, framework: str, tmp_path: Path) -> None:
     batch_size = SLOW.get(workload, 16)
     measured = ratios("ops", FRAMEWORKS[framework], batch_size, tmp_path, workload)

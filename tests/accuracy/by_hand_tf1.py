@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from harness.problem import GraphProblem
+from harness.core.problem import GraphProblem
 from tests.accuracy import Calls
 from tests.accuracy.by_hand_tensorflow import NETWORKS, dense_gradients
 

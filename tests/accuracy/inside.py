@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from harness import clock, frameworks, strategies, workloads
-from harness.measure import Evaluations, Subject, Witnesses
-from harness.task import Task
+from harness import frameworks
+from harness.core import find_strategies, find_workloads
+from harness.measure import timer
+from harness.measure.case import Evaluations, Subject, Witnesses
+from harness.core.task import Task
 
 KIND, FRAMEWORK, STRATEGY, PLUGIN, WORKLOAD, BATCH_SIZE = json.loads(os.environ["PERGRAD_ACCURACY"])
 PAIRS, PAIRS_IF_SLOW = 25, 9
@@ -52,8 +54,8 @@ def subject() -> Subject:
     adapter = frameworks.load(FRAMEWORK)
     return Subject(
         task,
-        strategies.load(STRATEGY, PLUGIN),
-        workloads.find(WORKLOAD),
+        find_strategies.load(STRATEGY, PLUGIN),
+        find_workloads.find(WORKLOAD),
         adapter,
         adapter.device("cpu"),
         Witnesses(lambda: 0, lambda: 0, Evaluations()),
@@ -67,8 +69,8 @@ def warm(subject: Subject) -> tuple[Any, list[Any], int]:
     problem = subject.bind(BATCH_SIZE)
     with subject.adapter.scope(problem):
         step = subject.strategy.build(problem)
-        times = clock.warm_up(subject.adapter, step, batches, 1.0)
-    return step, batches, clock.round_count(times.times, 0.04, 1000)
+        times = timer.warm_up(subject.adapter, step, batches, 1.0)
+    return step, batches, timer.round_count(times.times, 0.04, 1000)
 
 
 @pytest.mark.skipif(KIND != "stopwatch", reason="another kind was asked for")
@@ -77,7 +79,7 @@ def test_harness_against_a_loop_by_hand(benchmark: BenchmarkFixture, subject: Su
     step, batches, rounds = warm
 
     def harness() -> float:
-        timing = clock.timed_calls(subject.adapter, step, batches, rounds, benchmark, subject.fetch)
+        timing = timer.timed_calls(subject.adapter, step, batches, rounds, benchmark, subject.fetch)
         return statistics.median(timing.samples_ns) * 1e-9
 
     def by_hand() -> float:

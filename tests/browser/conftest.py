@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from harness import report
-from harness.compare import compare
-from harness.report import comparison
+from harness.analysis.compare import compare
+from harness.report.html import comparison
 from tests import made_runs
 
 SAMPLE = Path(__file__).parents[2] / "reports" / "sample" / "index.html"

@@ -1,0 +1,244 @@
+"""`pergrad advise`: which strategy for this model, this batch size, this quantity, within a minute.
+
+The most promising strategies, by what earlier runs tell, are measured first; those of one framework share a process,
+since importing a framework takes longer than measuring a strategy roughly. Then those that can still win are
+measured again and again, each in a process of its own as in a run, and after every round those are dropped whose
+interval says that they cannot win any more. Source: Jamieson and Talwalkar, "Non-stochastic best arm identification"
+(2016), successive halving, with intervals in place of a fixed share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+
+from harness.advise import prior
+from harness.analysis import statistics
+from harness.run import workers
+from harness.advise.prior import Memory, Model
+from harness.frameworks import PACKAGES
+from harness.frameworks import START_S
+from harness.core.records import Measurement, Status
+from harness.analysis.statistics import Estimate
+from harness.core.find_strategies import Catalogue, FOLDER
+from harness.core.strategy import Strategy
+from harness.core.task import Task
+
+PROMISING = 4.0
+"""Strategies that are expected to take longer than this many times the fastest come after all others."""
+
+UNKNOWN = 3.0
+"""What is expected of a strategy of pergrad that no earlier run has measured."""
+
+ROUGHLY = 2.0
+"""A first measurement, in a process that other strategies have used, may be wrong by this factor."""
+
+FIRST_TARGET_S, TARGET_S = 0.1, 0.4
+"""Seconds of timed calls per case: in the first round, in the second; doubled in every later one."""
+
+FIRST_LIMIT_S = 10.0
+"""What a case of the first round may take; a strategy that needs longer is no answer within a minute."""
+
+TIE = 1.02
+"""Two strategies this close are not worth another round."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: a workload, which `workloads.find` finds by its source, and the file with the truth about it."""
+
+    name: str
+    source: str
+    frameworks: tuple[str, ...]
+    model: Model
+    batch_size: int
+    quantity: str
+    dtype: str
+    truth: str
+
+
+@dataclass
+class Contest:
+    """Measurements so far: `first` roughly, then `rounds`, in which every strategy has a process of its own."""
+
+    question: Question
+    first: dict[str, Measurement] = field(default_factory=dict)
+    rounds: dict[str, list[Measurement]] = field(default_factory=dict)
+
+    def rows(self, name: str) -> list[Measurement]:
+        """What is known of a strategy: its rounds, before them the first look; nothing if it was not measured."""
+        return self.rounds.get(name) or ([self.first[name]] if name in self.first else [])
+
+    def estimate(self, name: str) -> Estimate | None:
+        """The time of a strategy: from the rounds if it took part in one, otherwise from the first look."""
+        rows = self.rows(name)
+        if not rows or any(row.status is not Status.OK for row in rows):
+            return None
+        return statistics.estimate([[ns * 1e-9 for ns in row.samples_ns] for row in rows], zlib.crc32(name.encode()))
+
+    def standing(self) -> list[tuple[str, Estimate]]:
+        """Strategies with a time, the fastest first."""
+        found = [(name, estimate) for name in self.first if (estimate := self.estimate(name))]
+        return sorted(found, key=lambda entry: entry[1].value)
+
+    def survivors(self) -> list[str]:
+        """Those that can still win: the interval of their time over the leader's reaches the noise."""
+        standing = self.standing()
+        return [name for name, time in standing if self.can_win(name, time, *standing[0])]
+
+    def can_win(self, name: str, time: Estimate, leader: str, best: Estimate) -> bool:
+        """Whether a strategy may yet turn out to be the fastest."""
+        if name == leader:
+            return True
+        behind = statistics.ratio(time, best)
+        least = behind.value if behind.low is None else behind.low
+        return least < (ROUGHLY if not (self.rounds.get(name) and self.rounds.get(leader)) else self.noise())
+
+    def noise(self) -> float:
+        """The noise floor: what the rounds of one strategy differ by.
+
+        Few pairs may agree by luck, so that what is assumed without any pair is given up by and by only.
+        """
+        pairs = [
+            statistics.estimate([one.samples_ns]).value / statistics.estimate([two.samples_ns]).value
+            for rows in self.rounds.values()
+            for one, two in itertools.pairwise(rows)
+            if one.samples_ns and two.samples_ns
+        ]
+        assumed = math.pow(statistics.ASSUMED_FLOOR, 1 / math.sqrt(max(1, len(pairs))))
+        return max(assumed, statistics.noise_floor(pairs) or 1.0)
+
+
+def candidates(catalogue: Catalogue, question: Question, memories: Sequence[Memory]) -> list[tuple[Strategy, float]]:
+    """Strategies that may answer the question, with the ratio to the fastest that is expected; promising ones first.
+
+    A strategy of the reader's own, which no earlier run knows, is expected to be the fastest.
+    """
+    found = []
+    for strategy in catalogue.strategies:
+        installed = all(find_spec(package) for package in (PACKAGES[strategy.framework][0], *strategy.requires))
+        if strategy.quantity == question.quantity and strategy.framework in question.frameworks and installed:
+            ratio = prior.expected_ratio(memories, strategy.name, question.model, question.batch_size)
+            own = FOLDER not in strategy.path.parents
+            found.append((strategy, ratio or (1.0 if own else UNKNOWN)))
+    return sorted(found, key=lambda entry: (entry[1], entry[0].full_only))
+
+
+def contest(question: Question, found: Sequence[tuple[Strategy, float]], until: float, say: Say) -> Contest:
+    """Measure until `until` on `time.monotonic()`, or until only one strategy can win.
+
+    Args:
+        found: what `candidates` returned.
+        until: no measurement is begun that would probably end later.
+        say: told in a sentence what goes on.
+    """
+    state = Contest(question)
+    _first_round(state, found, until, say)
+    strategies = {strategy.name: strategy for strategy, _ in found}
+    for number in itertools.count():
+        left = state.survivors()
+        if _is_decided(state, left, number):
+            break
+        say(f"round {number + 1}: {', '.join(left)}")
+        for name in left:
+            row = state.rows(name)[-1]
+            target = TARGET_S * 2**number
+            expected = (row.import_s or 0) + (row.case_s or 0) + target + 0.5
+            if time.monotonic() + expected > until:
+                return state
+            task = _task(question, strategies[name], target, until - time.monotonic(), checks=number == 0)
+            state.rounds.setdefault(name, []).extend(workers.measure((task,)))
+    return state
+
+
+def _first_round(state: Contest, found: Sequence[tuple[Strategy, float]], until: float, say: Say) -> None:
+    """One rough measurement of every promising strategy; of all others if these give no answer."""
+    best = found[0][1] if found else 1.0
+    promising = [strategy for strategy, ratio in found if ratio <= PROMISING * best]
+    others = [strategy for strategy, ratio in found if ratio > PROMISING * best]
+    begun = time.monotonic()
+    share = begun + 0.6 * (until - begun)
+    for group in _groups(promising):
+        say(f"a first look at {', '.join(strategy.name for strategy in group)}")
+        _look(state, group, share)
+    if len(state.standing()) < 2:
+        for group in _groups(others):
+            say(f"a first look at {', '.join(strategy.name for strategy in group)}")
+            _look(state, group, share)
+
+
+def _look(state: Contest, group: Sequence[Strategy], until: float) -> None:
+    left = until - time.monotonic() - START_S[group[0].framework]
+    if left < 1:
+        return
+    tasks = tuple(_task(state.question, strategy, FIRST_TARGET_S, FIRST_LIMIT_S, checks=False) for strategy in group)
+    for row in workers.measure(tasks):
+        state.first[row.strategy] = row
+        if time.monotonic() > until:
+            break
+
+
+def _groups(strategies: Sequence[Strategy]) -> list[list[Strategy]]:
+    """Strategies that may share a process, in the order of the first of each group."""
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Strategy]] = {}
+    for strategy in strategies:
+        groups.setdefault((strategy.framework, strategy.environment), []).append(strategy)
+    return list(groups.values())
+
+
+def _is_decided(state: Contest, left: Sequence[str], number: int) -> bool:
+    """Whether another round would change nothing that matters."""
+    if len(left) < 2:
+        return number > 0 or not left
+    if number < 2:
+        return False
+    times = [estimate for name in left if (estimate := state.estimate(name))]
+    return all((statistics.ratio(time, times[0]).high or TIE) < TIE for time in times[1:])
+
+
+def _task(question: Question, strategy: Strategy, target_s: float, limit_s: float, checks: bool) -> Task:
+    return Task(
+        strategy=strategy.name,
+        framework=strategy.framework,
+        plugin=strategy.plugin,
+        workload=question.name,
+        quantity=strategy.quantity,
+        device="cpu",
+        dtype=question.dtype,
+        batch_sizes=(question.batch_size,),
+        pass_number=1,
+        truths={question.batch_size: question.truth},
+        seed=0,
+        limit_s=max(limit_s, 1.0),
+        target_s=target_s,
+        most_rounds=1000,
+        checks=checks,
+        source=question.source,
+        environment=dict(strategy.environment),
+    )
+
+
+def not_tried(state: Contest, found: Sequence[tuple[Strategy, float]]) -> Mapping[str, float]:
+    """Strategies that were not measured, with their time over that of the fastest as expected from earlier runs."""
+    return {strategy.name: ratio for strategy, ratio in found if strategy.name not in state.first}
+
+
+def left_out(state: Contest, found: Sequence[tuple[Strategy, float]]) -> Mapping[str, str]:
+    """Why strategies that were tried are not in the ranking."""
+    reasons = {}
+    for strategy, _ in found:
+        row = state.first.get(strategy.name)
+        if row is None:
+            continue
+        if row.status is not Status.OK:
+            reasons[strategy.name] = f"{row.status}: {row.reason}"
+        elif broken := next((r for r in state.rounds.get(strategy.name, []) if r.status is not Status.OK), None):
+            reasons[strategy.name] = f"{broken.status}: {broken.reason}"
+    return reasons

@@ -1,0 +1,77 @@
+"""pergrad from Python: measure and load runs as pandas frames, for a notebook that draws its own figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def run(
+    workload: str | Sequence[str] = (),
+    strategies: Sequence[str] = (),
+    batch_sizes: Sequence[int] = (1, 4, 16, 64, 256),
+    *,
+    passes: int = 2,
+    target_s: float = 1.0,
+    dtype: str = "float32",
+    plugins: Sequence[str | Path] = (),
+    name: str | None = None,
+    results: str | Path = "results",
+    reports: str | Path = "reports",
+) -> pd.DataFrame:
+    """Measure, as `pergrad run` does, and return what `load` returns; the report is written too.
+
+    Args:
+        workload: names or files; by default policy, cnn, mlp and those of the current folder.
+        strategies: names, such as `jax/vmap`; by default the leading ones.
+        passes: how often everything is measured.
+        target_s: seconds of timed calls to aim for per case and pass.
+        plugins: strategy files outside `strategies/`.
+        name: the run's folder below `results`; by default date and time.
+
+    Raises:
+        PluginError: if a name is unknown; the message suggests the nearest.
+        StoreError: if the run's folder exists or cannot be written.
+        Busy: if another run is measuring on this machine.
+    """
+    from dataclasses import replace
+
+    from harness.cli import measure_and_report, options
+    from harness.run.plan import plan_for
+    from harness.core.find_strategies import discover
+
+    catalogue = discover(Path(plugin) for plugin in plugins)
+    names = [catalogue.find(given).name for given in strategies] or catalogue.measurable(full=False)
+    wanted = replace(
+        plan_for(options.workloads([workload] if isinstance(workload, str) else workload), names),
+        batch_sizes=tuple(sorted(set(batch_sizes))),
+        passes=passes,
+        target_s=target_s,
+        dtype=dtype,
+    )
+    folder = measure_and_report.new_folder(Path(results), name)
+    measure_and_report.measure(measure_and_report.start(wanted, catalogue, "cpu", folder), Path(reports))
+    return load(folder)
+
+
+def load(run: str | Path) -> pd.DataFrame:
+    """A run as a frame with one row per case and pass.
+
+    The columns are the fields of `harness.core.records.Measurement`,
+    where `pass_number` is called `pass`.
+
+    Args:
+        run: the run's folder, such as `results/sample`.
+
+    Raises:
+        StoreError: if there is no run in that folder.
+    """
+    import pandas as pd
+
+    from harness.core import store
+
+    return pd.DataFrame([row.as_json() for row in store.load(Path(run)).rows])

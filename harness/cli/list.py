@@ -1,0 +1,93 @@
+"""`pergrad list`: what can be measured, without loading any framework."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.core import find_strategies, find_workloads, plugins as pluginss_
+from harness.cli.options import refuse
+from harness.core.find_strategies import Catalogue
+
+app = typer.Typer(help="List what can be measured, without loading any framework.", no_args_is_help=True)
+
+Plugins = Annotated[
+    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A strategy file outside strategies/; repeatable.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")]
+
+
+@app.command("strategies")
+def list_strategies(as_json: Json = False, plugin: Plugins = None) -> None:
+    """Every strategy that can be measured."""
+    catalogue = discovered(plugin)
+    entries: list[dict[str, Any]] = [
+        {
+            "name": s.name,
+            "framework": s.framework,
+            "quantity": s.quantity,
+            "summary": s.summary,
+            "source": s.source,
+            "full_only": s.full_only,
+        }
+        for s in catalogue.strategies
+    ]
+    entries += [
+        {"name": u.name, "framework": u.name.partition("/")[0], "summary": f"unavailable: {u.reason}"}
+        for u in catalogue.unavailable
+    ]
+    if as_json:
+        typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
+        return
+    width = max((len(entry["name"]) for entry in entries), default=0)
+    for entry in entries:
+        typer.echo(f"{entry['name']:<{width}}  {entry['summary']}")
+
+
+@app.command("workloads")
+def list_workloads(as_json: Json = False) -> None:
+    """Every workload: a model, its loss, its parameters and its batches."""
+    from harness.reference.workload_info import facts
+    from harness.frameworks.child_process import IsolatedError
+
+    entries: list[dict[str, Any]] = []
+    for workload in [*find_workloads.builtin(), *find_workloads.others()]:
+        try:
+            known = facts(workload)
+        except IsolatedError as error:
+            entries.append({"name": workload.name, "summary": f"unavailable: {error}"})
+            continue
+        entries.append(
+            {
+                "name": workload.name,
+                "framework": ", ".join(known.frameworks),
+                "summary": workload.summary,
+                "parameters": known.parameter_count,
+                "gradient_bytes_per_instance": known.gradient_bytes(),
+                "flops_per_instance": known.flops,
+            }
+        )
+    for name, reason in find_workloads.unavailable().items():
+        entries.append({"name": name, "summary": f"unavailable: {reason}"})
+    if as_json:
+        typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
+        return
+    for entry in entries:
+        typer.echo(f"{entry['name']}\n  {entry['summary']}")
+        if "framework" not in entry:
+            continue
+        typer.echo(
+            f"  per instance: {entry['gradient_bytes_per_instance'] / 1e3:,.1f} kB of gradients, "
+            f"{(entry['flops_per_instance'] or 0) / 1e6:,.3g} Mflop; runs in {entry['framework']}"
+        )
+
+
+def discovered(plugins: list[Path] | None) -> Catalogue:
+    """The catalogue, or a refusal that says what is wrong with a plugin."""
+    try:
+        return find_strategies.discover(plugins or ())
+    except pluginss_.PluginError as error:
+        refuse(str(error))

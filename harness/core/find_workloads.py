@@ -1,0 +1,239 @@
+"""What is differentiated: a workload is a module with three functions, written once for all frameworks.
+
+- `losses(ops, parameters, batch)` -> per-instance losses, shape (B,), through the thin namespace `harness.ops`;
+- `parameters(rng)` -> `{name: array}` in NumPy; integers among them are state: handed to `losses`, not differentiated;
+- `batch(rng, size)` -> `{name: array}` in NumPy, the first axis of each being the instance.
+
+Randomness is data: whatever a loss would draw comes with the batch, so every framework sees the same draw.
+Two things are optional. `layouts()` -> `{name: layout}` for images, kernels and the like (`harness.core.layouts`).
+`SMALL` is a value that the functions other than `losses` take as their last argument instead of a default: the
+sizes of a variant for tests.
+
+A module may be written for some frameworks only, with `frameworks = ("torch",)` at its top. Then there is no
+`ops`: the function is `losses(parameters, batch)`, and the module is imported nowhere but in a process of that
+framework, so it may import it.
+
+A package may declare one with `@workload(...)` instead, and name it in the entry point as `module:function`; then the
+module is imported everywhere, and imports its framework inside its functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from harness.core.domain import FRAMEWORKS
+from harness.core.plugins import PluginError, check_interface, load_file, suggestion
+from harness.core.workload import Arrays, Workload, cast, is_floating, split, workload
+
+__all__ = [
+    "Arrays",
+    "Workload",
+    "builtin",
+    "cast",
+    "find",
+    "is_floating",
+    "load",
+    "others",
+    "split",
+    "unavailable",
+    "workload",
+]
+
+FOLDER = Path(__file__).resolve().parent
+LOCAL_FOLDER = Path("workloads")
+"""Where `pergrad new` puts a workload, below the current folder."""
+
+ENTRY_POINTS = "pergrad.workloads"
+SMALL = "-small"
+
+
+def builtin() -> list[Workload]:
+    """The workloads that come with pergrad, sorted by name."""
+    return [find(name) for name in sorted(_builtin_paths())]
+
+
+def others() -> list[Workload]:
+    """The workloads below the current folder and those of installed packages, sorted by name.
+
+    Those that cannot be read are left out: `unavailable` names them.
+    """
+    return _others()[0]
+
+
+def unavailable() -> dict[str, str]:
+    """Name -> the reason, of those below the current folder or of packages that cannot be read; they stop no others."""
+    return _others()[1]
+
+
+def find(name_or_path: str | Path, small: bool = False) -> Workload:
+    """The workload of that name, built in, below the current folder or installed, or the one in that file.
+
+    `small` asks for the variant for tests, which is also found as `<name>-small`; a workload that has none is tiny
+    itself.
+
+    Raises:
+        PluginError: if there is none, or it contradicts the interface; the message says what to do.
+    """
+    given = str(name_or_path)
+    builtin_paths = _builtin_paths()
+    installed, local = _entry_points(), _paths(LOCAL_FOLDER)
+    name = given.removesuffix(SMALL)
+    small = small or name != given
+    if name in builtin_paths:
+        return load(builtin_paths[name], small=small)
+    if name in local:
+        return load(local[name], small=small)
+    if name in installed:
+        return _load_entry_point(installed[name], small)
+    if given.endswith(".py"):
+        return load(Path(given), small=small)
+    known = [*builtin_paths, *local, *installed]
+    raise PluginError(f"unknown workload {given!r}; {suggestion(given, known)} A file's path ends in .py")
+
+
+def load(path: Path, small: bool = False) -> Workload:
+    """Read a workload from its file. The file is executed only if it is written through `ops`.
+
+    Raises:
+        PluginError: if the file does not exist, or lacks one of the three functions.
+    """
+    if not path.is_file():
+        raise PluginError(f"workload file {path} does not exist")
+    name = path.stem.replace("_", "-")
+    is_builtin = path.resolve().parent == FOLDER
+    return _read(name, name if is_builtin else str(path.resolve()), path, partial(load_file, path), small)
+
+
+def _builtin_paths() -> dict[str, Path]:
+    return _paths(FOLDER)
+
+
+def _paths(folder: Path) -> dict[str, Path]:
+    return {path.stem.replace("_", "-"): path for path in folder.glob("*.py") if not path.name.startswith("_")}
+
+
+def _entry_points() -> dict[str, metadata.EntryPoint]:
+    return {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def _others() -> tuple[list[Workload], dict[str, str]]:
+    found, broken = [], {}
+    for name in sorted({*_paths(LOCAL_FOLDER), *_entry_points()} - {*_builtin_paths()}):
+        try:
+            found.append(find(name))
+        except Exception as error:  # whatever a file raises when it is imported
+            broken[name] = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+    return found, broken
+
+
+def _load_entry_point(entry: metadata.EntryPoint, small: bool) -> Workload:
+    if entry.attr:
+        try:
+            declared = entry.load()
+        except Exception as error:
+            raise PluginError(f"workload {entry.name} cannot be imported: {error}") from error
+        if not isinstance(declared, Workload):
+            raise PluginError(f"workload {entry.name}: {entry.value} is not a function decorated with @workload(...)")
+        return replace(declared, name=entry.name, source=entry.name)
+    try:
+        spec = importlib.util.find_spec(entry.module)
+    except ImportError as error:
+        raise PluginError(f"workload {entry.name} cannot be imported: {error}") from error
+    if spec is None or spec.origin is None:
+        raise PluginError(f"workload {entry.name} cannot be imported: there is no module {entry.module}")
+    return _read(entry.name, entry.name, Path(spec.origin), partial(importlib.import_module, entry.module), small)
+
+
+def _read(name: str, source: str, path: Path, import_module: Callable[[], ModuleType], small: bool) -> Workload:
+    """Build the workload from what its file says; the module is imported now only if it needs no framework."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        raise PluginError(f"workload {path} is not valid Python: line {error.lineno}: {error.msg}") from error
+    defined = _defined(tree)
+    if missing := [function for function in ("losses", "parameters", "batch") if function not in defined]:
+        raise PluginError(f"workload {path} lacks the function(s) {', '.join(missing)}")
+    if isinstance(version := _assigned(tree, "interface"), ast.Constant):
+        try:
+            check_interface(int(str(version.value)))
+        except PluginError as error:
+            raise PluginError(f"workload {name} is {error}") from error
+    docstring = inspect.cleandoc(ast.get_docstring(tree) or "")
+    frameworks = _frameworks(tree, path)
+    small = small and "SMALL" in defined
+    name, source = (name + SMALL, source + SMALL) if small and source == name else (name, source)
+    if frameworks != FRAMEWORKS:
+        return Workload(
+            name=name,
+            losses=lambda ops, parameters, batch: import_module().losses(parameters, batch),
+            parameters=lambda rng: import_module().parameters(rng, *_sizes(import_module(), small)),
+            batch=lambda rng, size: import_module().batch(rng, size, *_sizes(import_module(), small)),
+            docstring=docstring,
+            path=path,
+            source=source,
+            frameworks=frameworks,
+        )
+    module = import_module()
+    sizes = _sizes(module, small)
+    return Workload(
+        name=name,
+        losses=module.losses,
+        parameters=lambda rng: module.parameters(rng, *sizes),
+        batch=lambda rng, size: module.batch(rng, size, *sizes),
+        docstring=docstring,
+        path=path,
+        source=source,
+        layouts=module.layouts(*sizes) if "layouts" in defined else {},
+    )
+
+
+def _sizes(module: ModuleType, small: bool) -> tuple[Any, ...]:
+    return (module.SMALL,) if small else ()
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """Names that a module defines at its top level."""
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _frameworks(tree: ast.Module, path: Path) -> tuple[str, ...]:
+    """The value of `frameworks` at the top level of a module, all frameworks if there is none."""
+    given = _assigned(tree, "frameworks")
+    if given is None:
+        return FRAMEWORKS
+    try:
+        value = tuple(ast.literal_eval(given))
+    except (ValueError, TypeError):
+        value = ()
+    if not value or not set(value) <= set(FRAMEWORKS):
+        raise PluginError(
+            f"workload {path}: frameworks = {ast.unparse(given)} is not a tuple of names out of {', '.join(FRAMEWORKS)}"
+        )
+    return value
+
+
+def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
+    """What is assigned to a name at the top level of a module."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+            return node.value
+    return None

@@ -1,0 +1,157 @@
+"""What travels between the modules and lies on disk: cases, rows, statuses.
+
+Everything here is a frozen data class of plain values, so that it can be pickled to another machine and
+written as one line of strict JSON. Nothing here measures, judges or draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+SCHEMA_VERSION = 1
+"""Version of `run.json` and of the rows of `measurements.jsonl`; raised when a column changes its meaning."""
+
+
+class Status(StrEnum):
+    """What became of a case. Only `ok` cases are ranked; a missing time is null, never 0."""
+
+    OK = "ok"
+    DISAGREES = "disagrees"
+    NONFINITE = "nonfinite"
+    UNSUPPORTED = "unsupported"
+    UNAVAILABLE = "unavailable"
+    ERROR = "error"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    SKIPPED = "skipped"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether this status makes `pergrad run` end with exit status 1."""
+        return self not in (Status.OK, Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of the plan: workload x strategy x quantity x device x dtype x batch size (x allocator)."""
+
+    workload: str
+    strategy: str
+    quantity: str
+    device: str
+    dtype: str
+    batch_size: int
+    allocator: str = "default"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One row of `measurements.jsonl`: one case in one pass, failures included.
+
+    Times end in `_s` (seconds) except `samples_ns` (nanoseconds, one entry per timed call, in order).
+    Whatever was not measured is None, which is null in the file.
+    """
+
+    workload: str
+    strategy: str
+    framework: str
+    quantity: str
+    device: str
+    dtype: str
+    batch_size: int
+    pass_number: int
+    status: Status
+    reason: str = ""
+    """Why the status is not `ok`, in one sentence; empty for `ok`."""
+    broken: str = ""
+    """The promise of `harness.core.contract` that a strategy which disagrees has broken."""
+    detail: str = ""
+    """Last frames of a traceback, last lines of stderr: whatever helps to repair a failure."""
+    allocator: str = "default"
+    import_s: float | None = None
+    build_s: float | None = None
+    first_call_s: float | None = None
+    fetch_s: float | None = None
+    """Copying one result to NumPy, outside the steady state (0 work for `tf1`, whose session returns NumPy)."""
+    case_s: float | None = None
+    """The whole case on the wall: batches, build, first call, warm-up, timed calls, checks."""
+    samples_ns: tuple[int, ...] = ()
+    median_s: float | None = None
+    warmup_calls: int | None = None
+    stopping_rule: str = ""
+    """Which rule ended the timed calls: `time`, `rounds` or `few rounds`."""
+    max_relative_error: float | None = None
+    """Largest |difference| over all checked rows, relative to the largest true entry of its parameter's row."""
+    digits: float | None = None
+    """Agreement in decimal digits: -log10(max_relative_error)."""
+    worst_parameter: str = ""
+    worst_instance: int | None = None
+    rows_checked: int | None = None
+    peak_bytes: int | None = None
+    """Peak memory above the state before the build."""
+    output_bytes: int | None = None
+    minor_faults: float | None = None
+    """Minor page faults per timed call."""
+    cores_busy: float | None = None
+    """CPU seconds over wall seconds, over all timed calls."""
+    system_share: float | None = None
+    """Share of those CPU seconds spent in the kernel."""
+    retraces: int | None = None
+    """Traces and compilations in the timed calls; there should be none."""
+    floor_s: float | None = None
+    """The ceiling: the least time this machine could take, from the bytes written and the flops computed."""
+    pulse_s: float | None = None
+    """Seconds that a short fixed kernel took just after the case; see `harness.system.interference`."""
+    device_name: str = ""
+    """The device that really held the result, as the framework names it."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the strategy recorded about itself (threads, graph operations, ...)."""
+    marks: tuple[str, ...] = ()
+    """Remarks shown beside the time, such as a warning of a slow fallback."""
+    started: str = ""
+    """UTC, ISO 8601."""
+
+    @property
+    def case(self) -> Case:
+        """The cell of the plan this row belongs to."""
+        return Case(
+            self.workload, self.strategy, self.quantity, self.device, self.dtype, self.batch_size, self.allocator
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON object of plain values; `pass_number` is called `pass`, as in the design."""
+        values = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+        return {"pass" if name == "pass_number" else name: value for name, value in values.items()}
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Measurement:
+        """Read a row; columns unknown to this version are ignored, missing ones take their defaults."""
+        known = {f.name for f in fields(Measurement)}
+        row = {"pass_number" if name == "pass" else name: value for name, value in values.items()}
+        row = {name: value for name, value in row.items() if name in known}
+        row["status"] = Status(row["status"])
+        for name in ("samples_ns", "marks"):
+            row[name] = tuple(row.get(name) or ())
+        return Measurement(**row)
+
+
+def plain(value: Any) -> Any:
+    """The value as strict JSON allows it: enums and NumPy scalars unwrapped, NaN and infinities as None."""
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(entry) for entry in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if hasattr(value, "item"):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value)

@@ -1,0 +1,207 @@
+"""A run on disk: one folder with `run.json`, `measurements.jsonl` and `pytest-benchmark.json`.
+
+`measurements.jsonl` is the one source of truth: rows are appended and flushed one by one, and everything else
+is derived from them, so a killed run loses at most the case under way. All files are strict JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.records import Measurement, SCHEMA_VERSION, Status, plain
+
+RUN_FILE = "run.json"
+ROWS_FILE = "measurements.jsonl"
+BENCHMARK_FILE = "pytest-benchmark.json"
+
+
+class StoreError(Exception):
+    """A run folder that cannot be written or read; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was read back: what was planned and where, and every row in the order it was measured."""
+
+    path: Path
+    info: Mapping[str, Any]
+    rows: tuple[Measurement, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folder."""
+        return self.path.name
+
+
+def check_writable(results: Path) -> None:
+    """Make sure that runs can be stored in `results`, before anything is measured.
+
+    Raises:
+        StoreError: if they cannot.
+    """
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=results):
+            pass
+    except OSError as error:
+        raise _unwritable(results, error) from error
+
+
+def create(path: Path, info: Mapping[str, Any]) -> None:
+    """Make the folder of a new run and write its `run.json`.
+
+    Raises:
+        StoreError: if the folder already holds a run or cannot be written; said before anything is measured.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if (path / RUN_FILE).exists():
+            raise StoreError(f"{path} already holds a run; give another name with --name")
+        (path / ROWS_FILE).touch()
+        write_info(path, info)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def write_info(path: Path, info: Mapping[str, Any]) -> None:
+    """Replace `run.json` in one step, so that no reader ever meets half a file."""
+    _replace(path / RUN_FILE, _dumps({"schema": SCHEMA_VERSION, **info}, indent=2) + "\n")
+
+
+def append(path: Path, row: Measurement) -> None:
+    """Add one row and force it to disk before returning.
+
+    Raises:
+        StoreError: if that is not possible, as when the disk is full; the run stays readable without the row.
+    """
+    try:
+        with (path / ROWS_FILE).open("a", encoding="utf-8") as file:
+            file.write(_dumps(row.as_json()) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StoreError(
+            f"cannot add a row to {path / ROWS_FILE}: {error.strerror or error}; "
+            f"make room, then go on with `pergrad run --resume {path.name}`"
+        ) from error
+
+
+def load(path: Path) -> Run:
+    """Read a run.
+
+    A torn last line, left by a kill in the middle of a write, is ignored.
+
+    Raises:
+        StoreError: if there is no run at `path`, or it was written by a newer version of pergrad.
+    """
+    try:
+        info = json.loads((path / RUN_FILE).read_text(encoding="utf-8"))
+        lines = (path / ROWS_FILE).read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError as error:
+        raise StoreError(f"{path} is not a run: it has no {Path(error.filename).name}") from error
+    except json.JSONDecodeError as error:
+        raise StoreError(f"{path / RUN_FILE} is not valid JSON: {error}") from error
+    if info.get("schema", 0) > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} was written with schema {info['schema']}, this pergrad reads up to {SCHEMA_VERSION}; "
+            "update pergrad to read it"
+        )
+    return Run(path, info, tuple(_parse(lines, path / ROWS_FILE)))
+
+
+def repair(path: Path, keep: Callable[[Measurement], bool]) -> Run:
+    """Rewrite the rows of a run without a torn last line and without those that are not to be kept."""
+    run = load(path)
+    kept = tuple(row for row in run.rows if keep(row))
+    _replace(path / ROWS_FILE, "".join(_dumps(row.as_json()) + "\n" for row in kept))
+    return Run(path, run.info, kept)
+
+
+def runs(results: Path) -> list[Path]:
+    """The folders of all runs under `results`, oldest first."""
+    found = [folder.parent for folder in results.glob(f"*/{RUN_FILE}")]
+    return sorted(found, key=lambda folder: (folder / RUN_FILE).stat().st_mtime)
+
+
+def write_benchmark_file(run: Run) -> None:
+    """Write `pytest-benchmark.json`, which `pytest-benchmark compare` reads, from the rows of `run`."""
+    document = {
+        "machine_info": {"node": "", **run.info.get("machine", {})},
+        "commit_info": {"id": "unversioned", "dirty": False},
+        "benchmarks": [_benchmark(row) for row in run.rows if row.status is Status.OK and row.samples_ns],
+        "datetime": run.info.get("created", ""),
+        "version": run.info.get("versions", {}).get("pytest-benchmark", ""),
+    }
+    _replace(run.path / BENCHMARK_FILE, _dumps(document) + "\n")
+
+
+def _unwritable(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"cannot write results to {path}: {error.strerror or error}; "
+        "choose a folder you may write to with --results FOLDER"
+    )
+
+
+def _parse(lines: list[str], path: Path) -> Iterable[Measurement]:
+    last = len(lines) - 1
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            yield Measurement.from_json(json.loads(line))
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            if number == last:  # no newline after it: torn by a kill
+                continue
+            raise StoreError(f"{path}, line {number + 1} is not a measurement: {error}") from error
+
+
+def _benchmark(row: Measurement) -> dict[str, Any]:
+    seconds = [sample * 1e-9 for sample in row.samples_ns]
+    name = f"gradients[{row.workload}-{row.strategy}-{row.device}-{row.dtype}-B{row.batch_size}]"
+    quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
+    mean = statistics.fmean(seconds)
+    return {
+        "group": f"{row.workload} {row.quantity} {row.device} B={row.batch_size}",
+        "name": f"{name}-pass{row.pass_number}",
+        "fullname": f"pergrad::{name}-pass{row.pass_number}",
+        "params": {"strategy": row.strategy, "batch_size": row.batch_size, "pass": row.pass_number},
+        "param": f"{row.strategy}-{row.batch_size}",
+        "extra_info": {},
+        "options": {"disable_gc": True, "timer": "perf_counter", "min_rounds": 3, "max_time": 0, "warmup": True},
+        "stats": {
+            "min": min(seconds),
+            "max": max(seconds),
+            "mean": mean,
+            "stddev": statistics.stdev(seconds) if len(seconds) > 1 else 0.0,
+            "rounds": len(seconds),
+            "median": statistics.median(seconds),
+            "iqr": quartiles[2] - quartiles[0],
+            "q1": quartiles[0],
+            "q3": quartiles[2],
+            "iqr_outliers": 0,
+            "stddev_outliers": 0,
+            "outliers": "0;0",
+            "ld15iqr": min(seconds),
+            "hd15iqr": max(seconds),
+            "ops": 1 / mean,
+            "total": sum(seconds),
+            "iterations": 1,
+        },
+    }
+
+
+def _dumps(value: Any, indent: int | None = None) -> str:
+    return json.dumps(plain(value), allow_nan=False, ensure_ascii=False, indent=indent)
+
+
+def _replace(path: Path, text: str) -> None:
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)

@@ -1,0 +1,76 @@
+"""Call one function in a process of its own, where one framework may be imported.
+
+TensorFlow, JAX and PyTorch never share a process, and the process that plans, checks and reports loads none of
+them. What has to be computed with a framework outside a measurement goes through here: arguments and results are
+plain JSON, arrays travel in files.
+
+Run as `python -m harness.frameworks.child_process TARGET RESULT` with a JSON list of arguments on standard input.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from harness.frameworks.child_process import environment
+from harness.core.plugins import load_file
+
+
+class IsolatedError(Exception):
+    """The function raised, or its process died; the message is the last line it wrote."""
+
+
+def call(target: str, *arguments: Any, framework: str, dtype: str = "float32", limit_s: float = 600) -> Any:
+    """The result of `target` in a new process with the environment of `framework`.
+
+    Args:
+        target: `module:function`, or `path/to/file.py:function`.
+        arguments: plain values, as JSON knows them.
+        framework: whose environment variables are set; the process has imported nothing of it yet.
+        dtype: the dtype under test, which some of these variables depend on.
+        limit_s: seconds it may take, the start of the process included.
+
+    Raises:
+        IsolatedError: if it fails or takes longer than `limit_s`.
+    """
+    with tempfile.TemporaryDirectory(prefix="pergrad-") as folder:
+        result = Path(folder) / "result.json"
+        try:
+            subprocess.run(
+                [sys.executable, "-m", "harness.frameworks.child_process", target, str(result)],
+                input=json.dumps(arguments),
+                env=environment(framework, "cpu", None, dtype),
+                capture_output=True,
+                text=True,
+                timeout=limit_s,
+                check=True,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise IsolatedError(f"{target} took longer than {limit_s:g} s") from error
+        except subprocess.CalledProcessError as error:
+            lines = error.stderr.strip().splitlines() or [f"exit status {error.returncode}"]
+            failure = IsolatedError(lines[-1])
+            failure.add_note("\n".join(lines[-30:]))
+            raise failure from error
+        return json.loads(result.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Run the function named on the command line and write its result."""
+    target, result = sys.argv[1:]
+    place, _, function = target.rpartition(":")
+    module = load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    value = getattr(module, function)(*json.load(sys.stdin))
+    Path(result).write_text(json.dumps(value), encoding="utf-8")
+    sys.stderr.flush()
+    os._exit(0)  # frameworks leave threads behind that can hang or crash at interpreter exit
+
+
+if __name__ == "__main__":
+    main()

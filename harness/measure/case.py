@@ -1,0 +1,273 @@
+"""How one case is measured, inside a worker: build, first call, warm-up, timed calls, fetch, checks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.measure import timing_checks
+from harness.reference import build as builds_, compare
+from harness.reference.compare import Agreement
+from harness.measure.timer import FEWEST_CALLS, FEWEST_ROUNDS, Stopwatch, Timing, WARMUP_SHARE, Warmup, round_count, stopping_rule, timed_calls, warm_up
+from harness.frameworks import Adapter, Device, instrumentation
+from harness.frameworks.base import first_array, to_numpy
+from harness.measure.memory import Memory
+from harness.system.info import available_bytes
+from harness.core.problem import Batch, Gradients, Losses, Parameters, Problem, Step
+from harness.core.records import Measurement, Status
+from harness.core.strategy import Strategy
+from harness.core.task import Task
+from harness.reference.result import Truth
+from harness.core.workload import Arrays, Workload, cast
+
+LEAK_BYTES = 1 << 20
+"""Memory that grows by more than this and a fiftieth of the output with every call is called a leak."""
+
+
+class Evaluations:
+    """Counts how often Python evaluates a workload's losses; compiled code does that when it is traced only.
+
+    While `torch.compile` traces, nothing is counted: a count that changes would be a reason to compile again.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def counted(self, losses: Losses, compiling: Callable[[], bool]) -> Losses:
+        """The same losses, counted."""
+
+        def evaluate(ops: Any, parameters: Parameters, batch: Batch) -> Any:
+            if not compiling():
+                self.count += 1
+            return losses(ops, parameters, batch)
+
+        return evaluate
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """Counters of what happens behind a strategy's back, for the life of a worker."""
+
+    compilations: instrumentation.Counter
+    forks: instrumentation.Counter
+    evaluations: Evaluations
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who is measured on what: a task with everything it names, loaded."""
+
+    task: Task
+    strategy: Strategy
+    workload: Workload
+    adapter: Adapter
+    device: Device
+    witnesses: Witnesses
+
+    def bind(self, batch_size: int) -> Problem:
+        """The problem that the strategy is given; evaluations of its loss are counted."""
+        losses = self.witnesses.evaluations.counted(self.workload.losses, self.adapter.compiling)
+        counted = replace(self.workload, losses=losses)
+        return self.adapter.bind(counted, self.parameters(), self.device, batch_size)
+
+    def parameters(self) -> Arrays:
+        """The parameters as NumPy, in the dtype under test."""
+        return cast(self.workload.initial_parameters(self.task.seed), self.task.dtype)
+
+    def drawn(self, batch_size: int, count: int) -> list[Arrays]:
+        """The batches that the inputs rotate through, as NumPy, in the dtype under test."""
+        return [cast(batch, self.task.dtype) for batch in self.workload.batches(self.task.seed, batch_size, count)]
+
+    def place(self, batch: Arrays) -> Batch:
+        """A batch on the device."""
+        return self.adapter.place(self.adapter.native(batch, self.workload.layouts), self.device)
+
+    def fetch(self, output: Gradients) -> Arrays:
+        """Gradients as NumPy in canonical layout, `{name: (B, *parameter.shape)}`; never changed by a later call."""
+        arrays = self.adapter.canonical(to_numpy(self.adapter, output), self.workload.layouts)
+        return {name: array.copy() for name, array in arrays.items()} if self.strategy.reuses_output else arrays
+
+
+def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurement:
+    """Measure one case from the build to the verdict; exceptions of the strategy pass through.
+
+    Raises:
+        MemoryError: before the build, if the rows alone do not fit into the free memory.
+    """
+    task, adapter = subject.task, subject.adapter
+    refuse_what_cannot_fit(subject, batch_size)
+    truths = builds_.load(Path(task.truths[batch_size]))
+    drawn = subject.drawn(batch_size, len(truths))
+    builds_.refuse_other_inputs(truths[0], subject.workload, subject.parameters(), drawn[0])
+    batches = [subject.place(batch) for batch in drawn]
+    problem = subject.bind(batch_size)
+    before = timing_checks.digests(adapter, problem, batches) if task.checks else {}
+    memory = Memory(adapter, subject.device)
+    with adapter.scope(problem):
+        with instrumentation.slow_fallbacks() as fallbacks:
+            step, output, build_s, first_call_s = build(subject, problem, batches[0])
+        columns: dict[str, Any] = {"build_s": build_s, "first_call_s": first_call_s, "facts": problem.facts}
+        if broken := timing_checks.contract(adapter, output):
+            return task.row(batch_size, Status.DISAGREES, broken, broken="contract", **columns)
+        started = time.perf_counter()
+        fetched = subject.fetch(output)
+        fetch_s = time.perf_counter() - started
+        verdict = compare.check(fetched, truths[0], task.dtype, task.quantity)
+        size = sum(array.nbytes for array in fetched.values())
+        columns |= {"fetch_s": fetch_s, "output_bytes": size, "device_name": adapter.device_of(first_array(output))}
+        if verdict.status is Status.OK and task.checks:
+            problems = [
+                ("finished", timing_checks.finished(subject.fetch, output, first_call_s)),
+                ("fetch", timing_checks.fetch_time(fetch_s, len(fetched) * batch_size, size, first_call_s)),
+            ]
+            verdict = _with_problem(verdict, problems)
+        del output, fetched
+        if verdict.status is Status.OK:
+            loops = instrumentation.while_loops(adapter.name, step, batches[0])
+            traced = subject.witnesses.compilations()
+            warm = warm_up(adapter, step, batches, task.target_s * WARMUP_SHARE)
+            warm_traces, evaluated = subject.witnesses.compilations() - traced, subject.witnesses.evaluations.count
+            timing = timed_calls(adapter, step, batches, rounds_for(task, warm), stopwatch, subject.fetch)
+            retraces = subject.witnesses.compilations() - traced - warm_traces
+            verdicts = [
+                compare.check(output, truths[n], task.dtype, task.quantity)
+                for n, output in sorted(timing.outputs.items())
+            ]
+            verdict = max([verdict, *verdicts], key=_severity)
+            columns |= _columns(timing, warm, task.most_rounds) | {"retraces": retraces}
+            evaluations = (subject.witnesses.evaluations.count - evaluated) / len(timing.samples_ns)
+            marks = _marks(warm, retraces, loops, subject.witnesses.forks(), size, evaluations / batch_size)
+            columns["marks"] = (*marks, *fallbacks)
+            if verdict.status is Status.OK and task.checks:
+                verdict = _with_problem(verdict, _problems(subject, step, batches, truths, timing))
+            if task.checks:
+                problem.facts.update({name: find() for name, find in problem.afterwards.items()})
+                changed = timing_checks.unchanged(before, timing_checks.digests(adapter, problem, batches))
+                verdict = _with_problem(verdict, [("unchanged", changed)])
+    return task.row(
+        batch_size,
+        verdict.status,
+        verdict.reason,
+        max_relative_error=verdict.max_relative_error,
+        digits=verdict.digits,
+        broken=verdict.broken,
+        worst_parameter=verdict.worst_parameter,
+        worst_instance=verdict.worst_instance,
+        rows_checked=verdict.rows_checked,
+        peak_bytes=memory.peak_above_start(),
+        **columns,
+    )
+
+
+def refuse_what_cannot_fit(subject: Subject, batch_size: int) -> None:
+    """Raise MemoryError if the rows alone take more than what is free; nothing has been built yet."""
+    if subject.device.kind != "cpu" or subject.task.quantity != "gradients":
+        return
+    values = sum(value.size for value in subject.workload.initial_parameters(subject.task.seed).values())
+    itemsize = {"float64": 8, "float32": 4, "bfloat16": 2}[subject.task.dtype]
+    needed, free = batch_size * values * itemsize, available_bytes()
+    if needed > free:
+        raise MemoryError(
+            f"predicted: {batch_size} rows of {values:,} values take {needed / 2**30:.1f} GiB, "
+            f"{free / 2**30:.1f} GiB are free"
+        )
+
+
+def rounds_for(task: Task, warm: Warmup) -> int:
+    """How many timed calls: what fills the target, but no more than a leak leaves memory for."""
+    rounds = round_count(warm.times, task.target_s, task.most_rounds)
+    if warm.growth_bytes > LEAK_BYTES:
+        rounds = min(rounds, max(FEWEST_ROUNDS, int(available_bytes() / 4 / warm.growth_bytes)))
+    return rounds
+
+
+def build(subject: Subject, problem: Problem, batch: Batch) -> tuple[Step, Gradients, float, float]:
+    """Build the strategy and call it once: (step, its first output, build seconds, first call's seconds)."""
+    started = time.perf_counter()
+    step = subject.strategy.build(problem)
+    built = time.perf_counter()
+    output = subject.adapter.wait(step(batch))
+    return step, output, built - started, time.perf_counter() - built
+
+
+def least_seconds(row: Measurement) -> float | None:
+    """The seconds a case cannot do without: build, first call, the fewest calls. None if it was not measured."""
+    if row.build_s is None or row.first_call_s is None or row.median_s is None:
+        return None
+    return row.build_s + row.first_call_s + FEWEST_CALLS * row.median_s
+
+
+def trial(subject: Subject, batch_size: int) -> float:
+    """What `least_seconds` would be at a batch size that is not measured: build and call three times.
+
+    A second call may compile once more, for buffers that come from the first: the faster one of two counts.
+    """
+    problem = subject.bind(batch_size)
+    batch = subject.place(subject.drawn(batch_size, 1)[0])
+    with subject.adapter.scope(problem):
+        step, _, build_s, first_call_s = build(subject, problem, batch)
+        later = []
+        for _ in range(2):
+            started = time.perf_counter()
+            subject.adapter.wait(step(batch))
+            later.append(time.perf_counter() - started)
+        return build_s + first_call_s + FEWEST_CALLS * min(later)
+
+
+def _problems(
+    subject: Subject, step: Step, batches: list[Batch], truths: list[Truth], timing: Timing
+) -> Iterator[tuple[str, str]]:
+    """(promise, what is wrong) for the clock and the rows; the next check is made only if the last found nothing."""
+    task, adapter, fetch = subject.task, subject.adapter, subject.fetch
+    first, second = subject.drawn(truths[0].batch_size, 2)
+    place, truth, dtype, quantity = subject.place, truths[0], task.dtype, task.quantity
+    yield "clock", timing_checks.outside(timing)
+    yield "doubling", timing_checks.doubling(adapter, step, batches, fetch, timing.median_s)
+    fresh = timing_checks.fresh_batches(adapter, step, place, first, truth, fetch, dtype, batches[0], task.seed, quantity)
+    yield "fresh batches", fresh
+    yield "independence", timing_checks.independence(step, place, (first, second), truth, fetch, dtype, quantity)
+
+
+def _columns(timing: Timing, warm: Warmup, most_rounds: int) -> dict[str, Any]:
+    return {
+        "samples_ns": timing.samples_ns,
+        "median_s": timing.median_s,
+        "warmup_calls": len(warm.times),
+        "stopping_rule": stopping_rule(len(timing.samples_ns), most_rounds),
+        "minor_faults": timing.minor_faults,
+        "cores_busy": timing.cores_busy,
+        "system_share": timing.system_share,
+    }
+
+
+def _marks(
+    warm: Warmup, retraces: int, loops: int | None, forks: int, output_bytes: int, evaluations: float
+) -> Iterator[str]:
+    """Remarks that stand beside the time."""
+    if not warm.settled:
+        yield "warm-up had not settled"
+    if retraces:
+        yield f"{retraces} retraces in the timed calls"
+    if loops:
+        yield f"{loops} hidden loops: While nodes in its graph"
+    if warm.growth_bytes > LEAK_BYTES + output_bytes / 50:
+        yield f"memory grows by {warm.growth_bytes / 1e6:.0f} MB with every call"
+    if forks:
+        yield "forks a process that has threads"
+    if evaluations > 1:
+        yield f"evaluates the loss {evaluations:g} times per instance"
+
+
+def _with_problem(verdict: Agreement, problems: Iterable[tuple[str, str]]) -> Agreement:
+    """The verdict, or `disagrees` with the first (promise, problem) there is."""
+    promise, found = next((entry for entry in problems if entry[1]), ("", ""))
+    if not found or verdict.status is not Status.OK:
+        return verdict
+    return replace(verdict, status=Status.DISAGREES, reason=found, broken=promise)
+
+
+def _severity(verdict: Agreement) -> tuple[bool, float]:
+    return verdict.status is not Status.OK, verdict.max_relative_error or 0.0

@@ -1,0 +1,205 @@
+"""Is the time true? Checks that catch a strategy which moves its work out of the clock, or does not do it.
+
+Each check returns a sentence that says what is wrong, empty if nothing is. They call the strategy a few times
+more, after its timed calls, and are made once per case and run.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.reference import compare
+from harness.measure.timer import Fetch, Timing
+from harness.frameworks import Adapter
+from harness.core.problem import Batch, Gradients, Problem, Step
+from harness.core.records import Status
+from harness.reference.result import Truth
+from harness.core.workload import Arrays
+
+FRESH_BATCHES = 5
+
+SLOW_S = 0.05
+"""Of strategies that take longer than this, fewer fresh batches are asked: an answer from a cache takes no time."""
+
+Place = Callable[[Arrays], Batch]
+
+
+def contract(adapter: Adapter, output: Any) -> str:
+    """The output is a plain dict, or a plain list of them, of the framework's own arrays."""
+    instances = [output] if type(output) is dict else output
+    if type(instances) not in (list, tuple) or not all(type(row) is dict for row in instances):
+        return f"returned {_kind(output)}, expected a dict of arrays or a list of such dicts"
+    for row in instances:
+        for name, value in row.items():
+            if not isinstance(value, adapter.array_types):
+                return f"{name} is {_kind(value)}, expected an array of {adapter.name}"
+    return ""
+
+
+def finished(fetch: Fetch, output: Gradients, call_s: float) -> str:
+    """A result does not change after the call has returned, as it would if a thread were still at work."""
+    fetched = {name: value.copy() for name, value in fetch(output).items()}
+    time.sleep(min(0.25, max(0.05, call_s)))
+    later = fetch(output)
+    for name, value in fetched.items():
+        if not np.array_equal(value, later[name], equal_nan=True):
+            return f"{name} changed after the call had returned: its work was not waited for"
+    return ""
+
+
+def fetch_time(seconds: float, arrays: int, size: int, call_s: float) -> str:
+    """Fetching a result copies it and does nothing else."""
+    fair = 0.1 + 1e-4 * arrays + size / 2e8  # 200 MB/s is far below any memory, 0.1 s a hiccup of the machine
+    if seconds > max(fair, 3 * call_s):
+        return f"fetching the result took {seconds:.3g} s, the call {call_s:.3g} s: work is hidden in the fetch"
+    return ""
+
+
+def outside(timing: Timing) -> str:
+    """The harness is back at once when a call has ended by the stopwatch."""
+    if timing.between_s > 2e-4 + 0.5 * timing.median_s:
+        return (
+            f"{timing.between_s:.3g} s pass after each call of {timing.median_s:.3g} s: work is done outside the clock"
+        )
+    return ""
+
+
+def doubling(adapter: Adapter, step: Step, batches: list[Batch], fetch: Fetch, median_s: float) -> str:
+    """2k calls take as much longer than k calls as k calls take that are waited for one by one.
+
+    Of 2k and k calls only the last result is waited for, and fetched. The two sides are measured right after one
+    another, and one of five tries has to agree, because a machine that is disturbed is disturbed for a while.
+    """
+    k = min(50, max(1, math.ceil(0.02 / median_s)))
+
+    def run(calls: int, waiting: bool) -> float:
+        gc.disable()  # as the stopwatch does
+        try:
+            started = time.perf_counter()
+            for number in range(calls):
+                output = step(batches[number % len(batches)])
+                if waiting:
+                    adapter.wait(output)
+            seconds = time.perf_counter() - started
+            fetch(adapter.wait(output))  # whatever is still to be done is done now
+            return seconds if waiting else time.perf_counter() - started
+        finally:
+            gc.enable()
+
+    gc.collect()
+    differences = []
+    for _ in range(5):
+        once, twice, waited = run(k, False), run(2 * k, False), run(k, True) / k
+        differences.append((twice - once) / k)
+        if differences[-1] < 2 * max(median_s, waited) + 5e-5:
+            return ""
+    return (
+        f"a call takes {min(differences):.3g} s when the result is fetched in the end, "
+        f"{median_s:.3g} s under the stopwatch: it returns before its work is done"
+    )
+
+
+def fresh_batches(
+    adapter: Adapter,
+    step: Step,
+    place: Place,
+    drawn: Arrays,
+    truth: Truth,
+    fetch: Fetch,
+    dtype: str,
+    known: Batch,
+    seed: int,
+    quantity: str = "gradients",
+) -> str:
+    """Batches never seen before give their own rows, in their order, and take no longer than a known one.
+
+    The batches are permutations of a known one, so permuted instances must give permuted rows. A clipped sum must
+    stay the same; a weighted one must not, because the weights stay where they are.
+    """
+    times: list[float] = []
+    familiar: list[float] = []
+    for order in _new_orders(np.random.default_rng([seed, truth.batch_size]), truth.batch_size):
+        if len(times) >= 2 and min(times) > SLOW_S:
+            break
+        started = time.perf_counter()
+        adapter.wait(step(known))
+        familiar.append(time.perf_counter() - started)
+        batch = place({name: value[order] for name, value in drawn.items()})
+        started = time.perf_counter()
+        output = adapter.wait(step(batch))
+        times.append(time.perf_counter() - started)
+        expected = truth.permuted_under_weights(order) if quantity == "weighted_sum" else truth.permuted(order)
+        if expected is None:
+            continue
+        verdict = compare.check(fetch(output), expected, dtype, quantity)
+        if verdict.status is not Status.OK:
+            what = "the right sum" if quantity in compare.SUMS else "permuted rows"
+            return f"permuted instances do not give {what}: {verdict.reason}"
+    if len(times) > 1 and min(times) > 3 * statistics.median(familiar) + 2e-5:
+        return (
+            f"a batch never seen before takes {min(times):.3g} s, a known one {statistics.median(familiar):.3g} s: "
+            "answers are cached"
+        )
+    return ""
+
+
+def _new_orders(rng: np.random.Generator, size: int) -> Iterator[np.ndarray[Any, Any]]:
+    """`FRESH_BATCHES` different orders of the instances, none of them the old one; fewer if there are no more."""
+    seen = {tuple(range(size))}
+    while len(seen) <= min(FRESH_BATCHES, math.factorial(min(size, FRESH_BATCHES)) - 1):
+        order = rng.permutation(size)
+        if tuple(order) not in seen:
+            seen.add(tuple(order))
+            yield order
+
+
+def independence(
+    step: Callable[[Batch], Gradients],
+    place: Place,
+    drawn: tuple[Arrays, Arrays],
+    truth: Truth,
+    fetch: Fetch,
+    dtype: str,
+    quantity: str = "gradients",
+) -> str:
+    """Exchanging one instance leaves the rows of all others alone, and their norms."""
+    if truth.batch_size < 2 or quantity in compare.SUMS:
+        return ""
+    index = truth.batch_size // 2
+    first, second = drawn
+    mixed = {name: value.copy() for name, value in first.items()}
+    for name, value in mixed.items():
+        value[index] = second[name][index]
+    verdict = compare.check(fetch(step(place(mixed))), truth.without(index), dtype, quantity)
+    if verdict.status is Status.OK:
+        return ""
+    return f"exchanging instance {index} changes the rows of others: {verdict.reason}"
+
+
+def digests(adapter: Adapter, problem: Problem, batches: list[Batch]) -> dict[str, str]:
+    """A hash of every parameter and input, to be compared before and after."""
+    named = {f"parameter {name}": value for name, value in adapter.readable(problem).items()}
+    for number, batch in enumerate(batches):
+        named |= {f"input {name} of batch {number}": value for name, value in batch.items()}
+    return {
+        name: hashlib.blake2b(np.ascontiguousarray(adapter.numpy(value)).tobytes(), digest_size=16).hexdigest()
+        for name, value in named.items()
+    }
+
+
+def unchanged(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """No parameter and no input was changed by the calls."""
+    changed = [name for name in before if before[name] != after[name]]
+    return f"{', '.join(changed[:3])} changed by the calls" if changed else ""
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__module__}.{type(value).__qualname__}"

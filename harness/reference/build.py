@@ -1,0 +1,269 @@
+"""The truth: per-instance gradients in float64, by an engine that is no contestant.
+
+HIPS autograd on NumPy differentiates one instance at a time (`harness.reference.gradients`). It is evaluated at the inputs that
+the strategies see, that is after they were rounded to the dtype under test. Beside each true row stands its
+yardstick (`harness.reference.tolerance`), which tells honest rounding from a wrong result. What cannot be computed through
+`ops` is computed by its own framework instead, and the truth says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.core import find_workloads, problem
+from harness.frameworks import child_process
+from harness.reference import gradients
+from harness.reference.gradients import Engine
+from harness.core.problem import CLIP_NORM
+from harness.core.domain import QUANTITIES
+from harness.core.plugins import PluginError
+from harness.reference.result import Truth, norms_of
+from harness.core.workload import Arrays, Workload, cast, split
+from harness.reference.tolerance import Yardstick
+
+BATCHES = 3
+"""How many different batches the inputs rotate through."""
+
+MOST_VALUES = 1 << 20
+"""Rows are checked one by one up to this many gradient values in a batch, and up to `MOST_ROWS`; of a larger
+batch, a sample is."""
+
+FEWEST_ROWS = 4
+
+MOST_ROWS = 64
+
+FEW_ROWS = 16
+"""Of the second and third batch, whose results come from timed calls, fewer rows are checked."""
+
+
+class Irreproducible(Exception):
+    """A workload whose parameters or batches differ from process to process, so that it has no truth."""
+
+
+class Coupled(PluginError):
+    """A workload in which the loss of one instance depends on the others, so that it has no gradient of its own."""
+
+
+class NotFinite(PluginError):
+    """A workload whose true gradient is NaN or infinite at its own parameters and inputs."""
+
+
+class Failing(PluginError):
+    """A workload whose losses or gradients raise an exception."""
+
+
+def write(
+    path: Path,
+    source: str,
+    size: int,
+    seed: int,
+    dtype: str,
+    quantities: Sequence[str] = tuple(QUANTITIES),
+    thorough: bool = True,
+) -> None:
+    """Compute the truth about the batches that strategies are measured on, into a file for `load`.
+
+    A workload for some frameworks only is computed in a process of its own, because its framework must not be
+    imported into this one.
+
+    Args:
+        path: the file to write.
+        source: what `workloads.find` takes.
+        size: number of instances in every batch.
+        seed: what parameters and batches are drawn from.
+        dtype: the dtype under test.
+        quantities: what is asked about; clipped sums need the norm of every instance, which takes long.
+        thorough: whether the first batch has more rows, and coupled instances are looked for.
+
+    Raises:
+        Coupled: if the workload's instances are not independent.
+        PluginError: if the workload is not there.
+        IsolatedError: if the other process fails.
+    """
+    workload = find_workloads.find(source)
+    if workload.through_ops:
+        write_here(str(path), source, size, seed, dtype, list(quantities), thorough)
+    else:
+        function = "harness.reference.build:write_here"
+        arguments = (str(path), source, size, seed, dtype, list(quantities), thorough)
+        child_process.call(function, *arguments, framework=gradients.framework(workload), dtype="float64")
+
+
+def write_here(
+    path: str, source: str, size: int, seed: int, dtype: str, quantities: Sequence[str], thorough: bool
+) -> None:
+    """What `write` does, in this process."""
+    workload = find_workloads.find(source)
+    parameters = cast(workload.initial_parameters(seed), dtype)
+    batches = [cast(batch, dtype) for batch in workload.batches(seed, size, BATCHES)]
+    truths = [
+        compute(workload, parameters, batch, quantities=quantities, thorough=thorough and number == 0)
+        for number, batch in enumerate(batches)
+    ]
+    save(Path(path), truths)
+
+
+def compute(
+    workload: Workload,
+    parameters: Arrays,
+    batch: Arrays,
+    seed: int = 0,
+    quantities: Sequence[str] = tuple(QUANTITIES),
+    thorough: bool = True,
+) -> Truth:
+    """The truth about one batch. `parameters` and `batch` are given in the dtype under test.
+
+    If it is not `thorough`, it has fewer rows, a weighted sum only where that is the quantity, and coupled instances
+    are not looked for.
+
+    Raises:
+        Coupled: if an instance's loss changes with the others in its batch.
+        Failing: if the workload's own code raises an exception.
+        NotFinite: if a true gradient is not finite.
+    """
+    size = len(next(iter(batch.values())))
+    floats, _ = split(parameters)
+    values = sum(value.size for value in floats.values())
+    dtype = next(iter(floats.values())).dtype.name
+    count = min(size, MOST_ROWS if thorough else FEW_ROWS, max(FEWEST_ROWS, MOST_VALUES // values))
+    rng = np.random.default_rng([seed, size])
+    instances = np.sort(rng.choice(size, count, replace=False))
+    weights = cast({"weights": problem.weights(size)}, dtype)["weights"].astype(np.float64)
+
+    exact = Engine(workload, parameters, batch, "float64")
+    with _failures_told(workload):
+        if thorough:
+            _refuse_coupled(exact)
+        rows = exact.rows(instances)
+    _refuse_nonfinite(rows, instances, workload)
+    yardstick = Yardstick(workload, parameters, batch, rng)
+    errors, norms_errors = yardstick.of_rows(rows, instances)
+
+    def summed(factors: np.ndarray[Any, Any]) -> tuple[Arrays, Arrays]:
+        """The sum of factors x gradients over the batch, and its yardstick."""
+        true = exact.weighted(factors)
+        return true, yardstick.of_sum(true, factors)
+
+    weighted, weighted_yardstick = summed(weights) if thorough or "weighted_sum" in quantities else ({}, {})
+    clipped, clipped_yardstick = summed(_clipping(exact, rows, size)) if "clipped_sum" in quantities else ({}, {})
+    return Truth(
+        instances=instances,
+        rows=rows,
+        yardstick=errors,
+        norms_yardstick=norms_errors,
+        weights=weights,
+        weighted=weighted,
+        weighted_yardstick=weighted_yardstick,
+        clipped=clipped,
+        clipped_yardstick=clipped_yardstick,
+        inputs=digest(parameters, batch),
+        engine=gradients.description(workload),
+    )
+
+
+def save(path: Path, truths: Sequence[Truth]) -> None:
+    """Write the truth about several batches into one file, for the workers to read."""
+    arrays: Arrays = {}
+    for number, truth in enumerate(truths):
+        for attribute, value in vars(truth).items():
+            if isinstance(value, Mapping):
+                arrays |= {f"{number}/{attribute}/{name}": array for name, array in value.items()}
+            else:
+                arrays[f"{number}/{attribute}"] = value
+    with path.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def load(path: Path) -> list[Truth]:
+    """Read what `save` wrote. Nothing is unpickled."""
+    found: dict[int, dict[str, Any]] = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for key in arrays.files:
+            number, attribute, *name = key.split("/", 2)
+            entry = found.setdefault(int(number), {})
+            if name:
+                entry.setdefault(attribute, {})[name[0]] = arrays[key]
+            else:
+                entry[attribute] = str(arrays[key]) if attribute in ("engine", "inputs") else arrays[key]
+    return [Truth(**found[number]) for number in sorted(found)]
+
+
+def digest(parameters: Mapping[str, np.ndarray[Any, Any]], batch: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    """A hash of the names and values of parameters and inputs."""
+    found = hashlib.blake2b(digest_size=16)
+    for name, value in sorted({**parameters, **batch}.items()):
+        found.update(name.encode() + np.ascontiguousarray(value).tobytes())
+    return found.hexdigest()
+
+
+def refuse_other_inputs(truth: Truth, workload: Workload, parameters: Arrays, batch: Arrays) -> None:
+    """What is measured must be what the truth is about.
+
+    Raises:
+        Irreproducible: if this process has drawn other parameters or another batch.
+    """
+    if truth.inputs and truth.inputs != digest(parameters, batch):
+        raise Irreproducible(
+            f"workload {workload.name} has other parameters or batches in every process: draw them from rng, and seed "
+            "what its framework draws by itself, as with torch.manual_seed(0)"
+        )
+
+
+@contextlib.contextmanager
+def _failures_told(workload: Workload) -> Iterator[None]:
+    """What a workload raises becomes a sentence with the line of its file."""
+    try:
+        yield
+    except (PluginError, MemoryError):
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == workload.path.resolve()]
+        place = f" in line {lines[-1]} of {workload.path.name}" if lines else ""
+        text = str(error).strip().partition("\n")[0]
+        raise Failing(f"workload {workload.name} fails{place}: {type(error).__name__}: {text}") from error
+
+
+def _refuse_nonfinite(rows: Arrays, instances: np.ndarray[Any, Any], workload: Workload) -> None:
+    for name, value in rows.items():
+        bad = ~np.isfinite(value.reshape(len(value), -1)).all(axis=1)
+        if bad.any():
+            raise NotFinite(
+                f"workload {workload.name} has no finite gradient: that of {name} is NaN or infinite for instance "
+                f"{instances[bad.argmax()]}. A branch that where() does not choose still takes part: choose a harmless "
+                "input for it by a second where()"
+            )
+
+
+def _clipping(exact: Engine, rows: Arrays, size: int) -> np.ndarray[Any, Any]:
+    """What each instance's gradient is multiplied with to have a norm of at most `CLIP_NORM`, (B,)."""
+    norms = norms_of(rows)
+    if len(norms) < size:  # one row after the other, because all of them may not fit into memory
+        norms = np.concatenate([norms_of(exact.rows([i])) for i in range(size)])
+    factors: np.ndarray[Any, Any] = CLIP_NORM / np.maximum(norms, CLIP_NORM)
+    return factors
+
+
+def _refuse_coupled(exact: Engine) -> None:
+    """Some instances together must have the losses that they have alone."""
+    together = exact.losses(slice(0, 3))
+    if together.dtype != np.float64:
+        raise PluginError(
+            f"workload {exact.workload.name} computes its losses in {together.dtype.name} where parameters and inputs "
+            "are float64, so that there is no truth: let its dtype follow from theirs"
+        )
+    alone = np.array([exact.losses(slice(i, i + 1))[0] for i in range(len(together))])
+    if not np.allclose(together, alone, rtol=1e-9, atol=1e-12, equal_nan=True):
+        i = int(np.argmax(np.abs(together - alone)))
+        raise Coupled(
+            f"workload {exact.workload.name} couples its instances: the loss of instance {i} is {alone[i]:.9g} alone "
+            f"and {together[i]:.9g} in a batch of {len(together)}, as with batch normalisation. Its instances have no "
+            "gradients of their own; make the statistics parameters or inputs"
+        )

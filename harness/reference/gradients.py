@@ -1,0 +1,127 @@
+"""Per-instance gradients as simply as possible: one instance at a time, one framework, one dtype.
+
+This computes the truth and the error that plain arithmetic makes, for `harness.reference.build`. For a workload written
+through `ops` the framework is HIPS autograd on NumPy, which is no contestant; for a workload written for some
+frameworks only it is the first of those.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness import frameworks
+from harness.frameworks.base import Adapter, to_numpy
+from harness.core.problem import Losses
+from harness.core.workload import Arrays, Workload, cast, split
+
+CHUNK = 16
+"""The weighted loss is differentiated this many instances at a time, which bounds its memory."""
+
+
+def framework(workload: Workload) -> str:
+    """The framework that the truth about a workload is computed with."""
+    if workload.through_ops:
+        return "numpy"
+    first = workload.frameworks[0]
+    return "tf2" if first == "tf1" else first  # a graph is TensorFlow's functions, and those run eagerly too
+
+
+def description(workload: Workload) -> str:
+    """What the truth is computed with, in words."""
+    if workload.through_ops:
+        return "HIPS autograd on NumPy, float64, one instance at a time"
+    return f"{framework(workload)} itself, float64, one instance at a time"
+
+
+class Engine:
+    """Gradients of one workload at fixed inputs.
+
+    Args:
+        workload: what is differentiated.
+        parameters: canonical, in any dtype; they are converted to `dtype`.
+        batch: canonical, in any dtype, of any size.
+        dtype: what is computed in. On NumPy bfloat16 is imitated (`harness.ops.bfloat16`).
+        other_forms: on NumPy, compute by other formulas where there are some (`harness.ops.alternative_forms`).
+    """
+
+    def __init__(
+        self, workload: Workload, parameters: Arrays, batch: Arrays, dtype: str, other_forms: bool = False
+    ) -> None:
+        self.workload = workload
+        self.adapter: Adapter = frameworks.load(framework(workload))
+        self.device = self.adapter.device("cpu")
+        imitated = self.adapter.name == "numpy" and dtype == "bfloat16"
+        self.dtype = "float32" if imitated else dtype
+        self.batch = self.adapter.native(cast(batch, self.dtype), workload.layouts)
+        self.size = len(next(iter(batch.values())))
+        floats, state = split(cast(parameters, self.dtype))
+        self.parameters = self.adapter.bind(workload, floats, self.device, self.size).parameters
+        self.state = self.adapter.place(self.adapter.native(state, workload.layouts), self.device)
+        self._losses, self._gradient = _functions(workload.losses, self.adapter.name, imitated, other_forms)
+
+    def losses(self, chosen: slice) -> np.ndarray[Any, Any]:
+        """The losses of some instances, computed as one batch."""
+        placed = self.adapter.place(self._part(chosen), self.device)
+        return self.adapter.numpy(self._losses(self.parameters, self.state, placed))
+
+    def rows(self, instances: Iterable[int]) -> Arrays:
+        """The gradients of these instances' own losses, `{name: (n, *parameter.shape)}`, float64."""
+        found = [self._weighted(slice(i, i + 1), np.ones(1)) for i in instances]
+        if not found:
+            return {
+                name: np.zeros((0, *value.shape)) for name, value in self._weighted(slice(0, 0), np.ones(0)).items()
+            }
+        return {name: np.stack([row[name] for row in found]) for name in found[0]}
+
+    def weighted(self, weights: np.ndarray[Any, Any]) -> Arrays:
+        """The gradient of the sum of weights x losses over the batch, `{name: parameter.shape}`, float64."""
+        starts = range(0, max(self.size, 1), CHUNK)
+        parts = [self._weighted(slice(i, i + CHUNK), weights[i : i + CHUNK]) for i in starts]
+        return {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
+
+    def _weighted(self, chosen: slice, weights: np.ndarray[Any, Any]) -> Arrays:
+        placed = self.adapter.place(self._part(chosen), self.device)
+        factors = self.adapter.place(cast({"weights": weights}, self.dtype), self.device)["weights"]
+        gradients = self._gradient(self.parameters, self.state, placed, factors)
+        fetched = self.adapter.canonical(to_numpy(self.adapter, gradients), self.workload.layouts)
+        return cast(fetched, "float64")
+
+    def _part(self, chosen: slice) -> Arrays:
+        return {name: value[chosen] for name, value in self.batch.items()}
+
+
+@functools.lru_cache(maxsize=8)
+def _functions(
+    losses: Losses, name: str, imitated: bool, other_forms: bool
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """(losses, gradient of their weighted sum) of parameters, state, batch and weights.
+
+    Engines at other parameters share them, so that JAX compiles them once.
+    """
+    adapter = frameworks.load(name)
+    ops = _other_forms(adapter.ops) if other_forms and name == "numpy" else adapter.ops
+    ops = _imitation(ops) if imitated else ops
+
+    def of(parameters: Mapping[str, Any], state: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        return losses(ops, {**state, **parameters}, batch)
+
+    def weighted(parameters: Mapping[str, Any], state: Mapping[str, Any], batch: Mapping[str, Any], by: Any) -> Any:
+        return adapter.ops.sum(by * of(parameters, state, batch), 0)
+
+    return of, adapter.gradient(weighted)
+
+
+def _other_forms(ops: Any) -> Any:
+    from harness.ops.alternative_forms import other_forms
+
+    return other_forms(ops)
+
+
+def _imitation(ops: Any) -> Any:
+    from harness.ops.bfloat16 import rounded
+
+    return rounded(ops)

@@ -1,0 +1,138 @@
+"""How far honest arithmetic is away from the truth: what a strategy's error is measured with.
+
+Plain arithmetic in the dtype under test is watched making its errors on the same rows, at several points near the
+parameters and in two forms of every operation. And rows that sit on a kink are found, where either side is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.reference.gradients import Engine
+from harness.reference.result import EPSILON, norms_of
+from harness.core.workload import Arrays, Workload, cast, split
+
+NEIGHBOURS = 4
+"""At how many points near the parameters plain arithmetic is watched making its errors."""
+
+NEARNESS = 2.0**-8
+"""How far those points are, relative to each parameter: far enough for every rounding to fall out anew."""
+
+NUDGES = 3
+"""How often parameters and inputs are moved by up to `NUDGE` units in the last place, to find rows on a kink."""
+
+NUDGE = 4
+
+STEPS = (-1.0, -0.5, 0.5, 1.0)
+"""Of a nudge; steps of two sizes, so that equal values hardly stay equal."""
+
+KINK_SHARE = 1 / 8
+"""What of a kink's size counts as yardstick: agreement allows sixteen times the yardstick, a kink is known better."""
+
+
+class Yardstick:
+    """The errors to be expected on one batch.
+
+    Args:
+        workload: what is differentiated.
+        parameters: in the dtype under test.
+        batch: in the dtype under test.
+        rng: what the points nearby are drawn from.
+    """
+
+    def __init__(self, workload: Workload, parameters: Arrays, batch: Arrays, rng: np.random.Generator) -> None:
+        floats, state = split(parameters)
+        dtype = next(iter(floats.values())).dtype.name
+        plain = "bfloat16" if dtype == "bfloat16" else "float32"
+        self.scale = EPSILON[dtype] / EPSILON[plain]  # float64 errs as float32 does, with smaller rounding errors
+        # Plain arithmetic has more than one form of some operations; every other neighbour is computed in the other.
+        self.pairs = [
+            (
+                Engine(workload, {**near, **state}, batch, "float64"),
+                Engine(workload, {**near, **state}, batch, plain, other_forms=bool(number % 2)),
+            )
+            for number, near in enumerate(_neighbours(floats, plain, rng))
+        ]
+        nudge = NUDGE * EPSILON[dtype]
+        self.nudged = [
+            Engine(workload, {**_off_zero(floats, nudge, rng), **state}, _nudged(batch, nudge, rng), "float64")
+            for _ in range(NUDGES)
+        ]
+
+    def of_rows(self, true: Arrays, instances: np.ndarray[Any, Any]) -> tuple[Arrays, np.ndarray[Any, Any]]:
+        """The largest error in the rows of these instances, `{name: (n,)}`, and in their norms, (n,)."""
+        near = [(exact.rows(instances), plain.rows(instances)) for exact, plain in self.pairs]
+        norms = [({"norms": norms_of(exact)}, {"norms": norms_of(plain)}) for exact, plain in near]
+        with np.errstate(all="ignore"):
+            kinks = [(true, _where_known(nudged.rows(instances), true)) for nudged in self.nudged]
+        errors = _larger(_largest_error(near, self.scale, keep=1), _largest_error(kinks, KINK_SHARE, keep=1))
+        return errors, _largest_error(norms, self.scale, keep=1)["norms"]
+
+    def of_sum(self, true: Arrays, factors: np.ndarray[Any, Any]) -> Arrays:
+        """The largest error in the sum of factors x gradients, `{name: scalar}`: luck averages out over a batch."""
+        rounding = _largest_error([(true, self.pairs[0][1].weighted(factors))], self.scale, keep=0)
+        with np.errstate(all="ignore"):
+            kinks = [(true, _where_known(nudged.weighted(factors), true)) for nudged in self.nudged]
+        return _larger(rounding, _largest_error(kinks, KINK_SHARE, keep=0))
+
+
+def _neighbours(parameters: Arrays, dtype: str, rng: np.random.Generator) -> list[Arrays]:
+    """The parameters, and points near them, all rounded to `dtype`.
+
+    One evaluation in low precision can be right by luck: 1 - p, for a probability p close to 1, errs by anything up
+    to half the distance of two numbers near 1. At points nearby every rounding falls out anew, while the true
+    gradient and its conditioning are nearly the same, so that the largest of several errors tells what to expect.
+    """
+    exact = cast(cast(parameters, dtype), "float64")
+    moved = [
+        {name: value * (1 + NEARNESS * rng.uniform(-1, 1, value.shape)) for name, value in exact.items()}
+        for _ in range(NEIGHBOURS)
+    ]
+    return [exact, *(cast(cast(near, dtype), "float64") for near in moved)]
+
+
+def _nudged(arrays: Arrays, relative: float, rng: np.random.Generator) -> Arrays:
+    """The arrays moved by so much as rounding errors move what is computed from them; integers stay.
+
+    Where that changes the true gradient by more than a rounding error, a row sits on a kink: the sign of a ReLU's
+    input, or which of two entries is the maximum, is decided by rounding, and either gradient is a right one.
+    """
+    floats, integers = split(arrays)
+    moved = {
+        name: value * (1 + relative * rng.choice(STEPS, value.shape)) for name, value in cast(floats, "float64").items()
+    }
+    return {**moved, **integers}
+
+
+def _off_zero(parameters: Arrays, relative: float, rng: np.random.Generator) -> Arrays:
+    """Nudged parameters, of which those that are 0 have a sign too: weights that start at 0 put all rows on a kink.
+
+    A kink is seen from any distance in float64, so they are moved by next to nothing. Inputs that are 0 stay 0: they
+    may be flags, and a flag that is not quite 0 takes the other branch.
+    """
+    moved = _nudged(parameters, relative, rng)
+    return {
+        name: np.where(value == 0, relative**2 * rng.choice(STEPS, value.shape), value) for name, value in moved.items()
+    }
+
+
+def _where_known(values: Arrays, true: Arrays) -> Arrays:
+    """The values, and the true ones where there are none: a nudge may leave the domain of a root or a logarithm."""
+    return {name: np.where(np.isfinite(value), value, true[name]) for name, value in values.items()}
+
+
+def _largest_error(pairs: Sequence[tuple[Arrays, Arrays]], scale: float, keep: int) -> Arrays:
+    """`scale` times the largest |exact - plain| over the pairs and all axes beyond the first `keep`."""
+    result: Arrays = {}
+    for name, value in pairs[0][0].items():
+        errors = scale * np.stack([np.abs(exact[name] - plain[name]) for exact, plain in pairs])
+        axes = (0, *range(1 + keep, errors.ndim))
+        result[name] = errors.max(axis=axes) if errors.size else np.zeros(value.shape[:keep])
+    return result
+
+
+def _larger(one: Arrays, other: Arrays) -> Arrays:
+    return {name: np.maximum(value, other[name]) for name, value in one.items()}

@@ -1,0 +1,70 @@
+"""What is known of a workload before anything is measured: parameters, bytes and arithmetic per instance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.core import find_workloads
+from harness.frameworks import child_process
+from harness.reference import flops, gradients
+from harness.core.workload import Workload, split
+
+ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What `pergrad list workloads` shows.
+
+    Attributes:
+        shapes: of the parameters that are differentiated, canonical.
+        state: names of the parameters that are not, because they are no floating-point numbers.
+        frameworks: whose strategies can run it.
+        flops: floating-point operations of one instance's gradient (`harness.reference.flops`); None if the workload is not
+            written through `ops`, so that nobody can count them.
+        reference: what its truth is computed with.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    state: tuple[str, ...]
+    frameworks: tuple[str, ...]
+    flops: int | None
+    reference: str
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of values in one row of gradients."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def gradient_bytes(self, dtype: str = "float32") -> int:
+        """Bytes of one instance's gradients."""
+        return self.parameter_count * ITEM_BYTES[dtype]
+
+
+def facts(workload: Workload, seed: int = 0) -> Facts:
+    """What is known of a workload. One for some frameworks only is asked in a process of its own.
+
+    Raises:
+        IsolatedError: if that process fails, because its framework is not installed for example.
+    """
+    if workload.through_ops:
+        found = shapes_here(workload.source, seed)
+    else:
+        target = "harness.reference.workload_info:shapes_here"
+        found = child_process.call(target, workload.source, seed, framework=gradients.framework(workload))
+    return Facts(
+        shapes={name: tuple(shape) for name, shape in found["shapes"].items()},
+        state=tuple(found["state"]),
+        frameworks=workload.frameworks,
+        flops=flops.count(workload) if workload.through_ops else None,
+        reference=gradients.description(workload),
+    )
+
+
+def shapes_here(source: str, seed: int) -> dict[str, Any]:
+    """Shapes of the parameters and names of the state, in this process, as plain values."""
+    floats, state = split(find_workloads.find(source).initial_parameters(seed))
+    return {"shapes": {name: list(value.shape) for name, value in floats.items()}, "state": sorted(state)}

@@ -1,0 +1,112 @@
+"""The answer in one sentence, made from the numbers alone, and withheld where they do not carry it.
+
+A strategy is recommended over another only if the interval of their ratio lies beyond the noise floor; what cannot
+be told apart is named together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.analysis import statistics
+from harness.analysis.table import Line, Panel, speedup_of
+from harness.analysis import formats
+from harness.report.data import captions
+from harness.analysis.statistics import Verdict
+
+_TIED = 3
+"""Ties named in the sentence before it gives their number."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What to use on one panel, as a sentence."""
+
+    sentence: str
+    supported: bool
+    """False where the sentence says why there is no recommendation."""
+    batch_size: int | None = None
+    leaders: tuple[str, ...] = ()
+    """The fastest strategy, and those that cannot be told from it, fastest first."""
+
+
+def of(panel: Panel) -> Answer:
+    """The answer for the largest batch size at which anything has a time."""
+    sizes = panel.timed_sizes
+    if not sizes:
+        return Answer(
+            f"No strategy has a time on {formats.clipped(panel.place.workload, 40)}, so there is nothing to recommend "
+            f"({captions.tally(panel.cases)}).",
+            supported=False,
+        )
+    return _at(panel, sizes[-1])
+
+
+def leaders(panel: Panel, batch_size: int) -> tuple[str, ...]:
+    """The fastest strategy at a batch size and those that are not slower beyond noise floor and interval.
+
+    Empty if nothing has a time there.
+    """
+    lines = panel.at(batch_size)
+    if not lines:
+        return ()
+    best = lines[0]["estimate"]
+    return tuple(
+        line["strategy"]
+        for line in lines
+        if line is lines[0] or statistics.verdict(_ratio(line, best), panel.floor.factor) is not Verdict.FASTER
+    )
+
+
+def _ratio(line: Line, best: statistics.Estimate) -> statistics.Interval:
+    """How many times faster the best is."""
+    return statistics.ratio(line["estimate"], best)
+
+
+def _at(panel: Panel, batch_size: int) -> Answer:
+    lines = panel.at(batch_size)
+    best = lines[0]
+    tied = leaders(panel, batch_size)
+    start = f"For {formats.clipped(panel.place.workload, 40)} at batch size {batch_size:,}"
+    if best["samples"] == 1:
+        return Answer(f"{start} there is no recommendation: one timed call says nothing about noise.", False)
+    if len(tied) == len(lines) and len(lines) > 1:
+        return Answer(
+            f"{start} there is no recommendation: the {len(lines)} strategies that have a time cannot be told apart.",
+            supported=False,
+            batch_size=batch_size,
+            leaders=tied,
+        )
+    versus, supported = _against_baseline(panel, best, batch_size)
+    sentence = f"{start}, use {_choice(tied)}: {formats.duration(best['time_s'])} per call, {versus}."
+    if not supported:
+        sentence = f"{start} there is no recommendation: {versus}."
+    return Answer(sentence, supported, batch_size, tied)
+
+
+def _against_baseline(panel: Panel, best: Line, batch_size: int) -> tuple[str, bool]:
+    """The clause that compares with the baseline, and whether it carries a recommendation."""
+    baseline = formats.clipped(panel.baseline, 40)
+    if best["strategy"] == panel.baseline:
+        return "the baseline, which nothing here beats", True
+    if not best["verdict"]:
+        found = panel.cases[(panel.cases["strategy"] == panel.baseline) & (panel.cases["batch_size"] == batch_size)]
+        why = captions.words(found["status"].iloc[0]) if len(found) else "not part of the run"
+        return f"the fastest measured; {baseline} has no time to compare with ({why})", True
+    speedup = speedup_of(best)
+    if best["verdict"] == Verdict.FASTER:
+        return f"{formats.speedup(speedup)} than {baseline}", True
+    name = formats.clipped(best["strategy"], 40)
+    gain = f"{formats.factor(speedup.value)} times {formats.factor_interval(speedup)}"
+    floor = formats.percent(panel.floor.factor)
+    return f"the gain of {name} over {baseline}, {gain}, does not clearly exceed the noise floor of {floor}", False
+
+
+def _choice(tied: Sequence[str]) -> str:
+    names = [formats.clipped(name, 40) for name in tied]
+    if len(names) == 1:
+        return names[0]
+    if len(names) <= _TIED:
+        return f"{formats.enumeration(names, 'or')} (they cannot be told apart)"
+    return f"{names[0]} (or one of {len(names) - 1} others that cannot be told from it)"

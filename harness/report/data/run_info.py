@@ -1,0 +1,197 @@
+"""What is known of the machine: one run's facts, and the card of all that differs between frameworks.
+
+Everything comes from `run.json`, which may have been written elsewhere: values are converted to short texts here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from harness.core import store
+from harness.analysis.table import known
+from harness.analysis.cases import text
+from harness.analysis import formats
+from harness.report.data import sources
+from harness.core.store import Run
+
+_STEPS_UP = 3
+"""A link to raw data leaves the report's folder by at most so many steps; further away it would name the machine."""
+
+_FILES = (store.RUN_FILE, store.ROWS_FILE, store.BENCHMARK_FILE)
+
+Facts = tuple[tuple[str, str], ...]
+
+_PACKAGES = {"tf1": "tensorflow", "tf2": "tensorflow", "jax": "jax", "torch": "torch", "numpy": "numpy"}
+
+PRECISION = {
+    "tf1": "full float32: TF32 is off for the process",
+    "tf2": "full float32: TF32 is off for the process",
+    "jax": "full float32: TF32 is off for the process; 64-bit types only if asked for",
+    "torch": "full float32: TF32 is off for the process, and in matmul and cuDNN",
+    "numpy": "full float32",
+}
+
+MEMORY = {
+    "tf1": "TensorFlow's own; GPU memory grows with need",
+    "tf2": "TensorFlow's own; GPU memory grows with need",
+    "jax": "XLA's own; GPU memory is not taken in advance",
+    "torch": "PyTorch's own",
+    "numpy": "the C library's",
+}
+
+RESULT = {
+    "tf1": "the session returns NumPy, so its fetch is inside",
+    "tf2": "waited for on the device; NumPy is outside",
+    "jax": "waited for on the device; NumPy is outside",
+    "torch": "waited for on the device; NumPy is outside",
+    "numpy": "NumPy from the start",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """The fairness card: what differs between the frameworks of one run, and what is the same for all."""
+
+    frameworks: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    """What, and its value for every framework."""
+    shared: Facts
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """One run's machine, versions and plan, as pairs of texts."""
+
+    name: str
+    state: str
+    command: str
+    machine: Facts
+    versions: Facts
+    plan: Facts
+    card: Card
+    ceilings: tuple[tuple[str, Facts], ...]
+    """Device -> what it can do at best."""
+    unavailable: Facts
+    files: tuple[tuple[str, str], ...]
+    """Name and address of each raw file; the address is empty where it cannot be linked."""
+
+
+def facts(name: str, run: Run, folder: Path) -> RunFacts:
+    """All that `run.json` says about where and how a run was measured.
+
+    Args:
+        name: as the page calls the run.
+        run: what was read.
+        folder: where the page will lie, for links to the raw data.
+    """
+    info = run.info
+    state = _short(info.get("state"))
+    gone = [(_short(entry.get("name")), _short(entry.get("reason"))) for entry in sources.entries(info, "unavailable")]
+    return RunFacts(
+        name=name,
+        state="" if state in ("", "complete") else state,
+        command=_short(info.get("command")),
+        machine=(
+            *((key, _short(info.get(key))) for key in ("created", "finished", "pergrad") if info.get(key)),
+            *_pairs(mapping(info, "machine")),
+        ),
+        versions=_pairs(mapping(info, "versions")),
+        plan=_pairs(mapping(info, "plan")),
+        card=_card(info),
+        ceilings=tuple((_short(device), _ceiling(values)) for device, values in mapping(info, "ceilings").items()),
+        unavailable=tuple((formats.clipped(what, 60), formats.clipped(why, 300)) for what, why in gone),
+        files=tuple((file, _address(run.path / file, folder)) for file in _FILES if (run.path / file).exists()),
+    )
+
+
+def mapping(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The object under a key, or an empty one."""
+    found = values.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _card(info: Mapping[str, Any]) -> Card:
+    frameworks = mapping(info, "frameworks")
+    names = tuple(map(_short, frameworks))
+    about = [found if isinstance(found, Mapping) else {} for found in frameworks.values()]
+    versions, plan = mapping(info, "versions"), mapping(info, "plan")
+    rows = [
+        ("state", [_state(one) for one in about]),
+        ("version", [_short(versions.get(_PACKAGES.get(name, name))) or "not recorded" for name in names]),
+        ("threads", [_threads(one) for one in about]),
+        ("devices", [_devices(one) for one in about]),
+        ("precision", [PRECISION.get(name, "not recorded") for name in names]),
+        ("memory", [MEMORY.get(name, "not recorded") for name in names]),
+        ("result", [RESULT.get(name, "waited for") for name in names]),
+    ]
+    allocators = plan.get("allocators") or plan.get("allocator")
+    variables = mapping(info, "environment")
+    shared = (
+        ("cores bound to", _value("cpus", plan.get("cpus")) if plan.get("cpus") else "all of them"),
+        ("threads asked for", _short(plan.get("threads")) or "each framework's default"),
+        ("memory policy of the C library", _value("allocators", allocators) if allocators else "not recorded"),
+        ("environment variables", _value("environment", variables) if variables else "none that matter is set"),
+    )
+    return Card(
+        tuple(formats.clipped(name, 30) for name in names),
+        tuple((what, tuple(values)) for what, values in rows) if names else (),
+        tuple((what, formats.clipped(value, 600)) for what, value in shared),
+    )
+
+
+def _state(about: Mapping[str, Any]) -> str:
+    words = [_short(about.get("status")), _short(about.get("reason"))]
+    return formats.clipped(": ".join(word for word in words if word), 200) or "nothing is on record"
+
+
+def _threads(about: Mapping[str, Any]) -> str:
+    found = [f"{_short(kind)} {_short(count)}" for kind, count in mapping(about, "threads").items()]
+    return formats.clipped(", ".join(found), 120) or "does not tell"
+
+
+def _devices(about: Mapping[str, Any]) -> str:
+    found = [_short(device.get("name")) for device in sources.entries(about, "devices")]
+    return formats.clipped(", ".join(found), 160) or "none seen"
+
+
+_RATES = (
+    ("fill_reused", "fills memory it has already", "B/s"),
+    ("fill_fresh", "fills fresh memory", "B/s"),
+    ("flops", "multiplies matrices (float32)", "flop/s"),
+)
+
+
+def _ceiling(values: object) -> Facts:
+    found = values if isinstance(values, Mapping) else {}
+    return tuple(
+        (what, formats.rate(found[key], unit) if known(found.get(key)) else "not measured")
+        for key, what, unit in _RATES
+    )
+
+
+def _address(file: Path, folder: Path) -> str:
+    relative = Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
+    return quote(relative) if relative.count("../") <= _STEPS_UP else ""
+
+
+def _pairs(values: Mapping[Any, Any]) -> Facts:
+    return tuple((_short(key).replace("_", " "), _value(_short(key), value)) for key, value in values.items())
+
+
+def _value(key: str, value: object) -> str:
+    if key.endswith("bytes") and known(value):
+        return formats.size(float(str(value)))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_short(name)} {_short(entry)}" for name, entry in value.items()) or "none"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(_short, value)) or "none"
+    return _short(value) or "not given"
+
+
+def _short(value: object) -> str:
+    return text(value)[:2000]

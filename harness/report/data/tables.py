@@ -1,0 +1,230 @@
+"""The tables of the page as plain text cells: every cell says something, never a blank.
+
+Dimensions that all cases share (one device, one dtype) are said once above the table; those that differ are
+columns, so cases of two devices can never be read as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from harness.analysis.table import Line, Panel, known, speedup_of
+from harness.analysis.cases import Place
+from harness.core.records import Status
+from harness.analysis import formats
+from harness.report.data import captions
+from harness.report.data.answer import leaders
+from harness.analysis.statistics import Verdict
+
+SIGNS = {
+    Status.OK: "✓",
+    Status.DISAGREES: "≠",
+    Status.NONFINITE: "∞",
+    Status.UNSUPPORTED: "⊘",
+    Status.UNAVAILABLE: "○",
+    Status.ERROR: "✕",
+    Status.CRASHED: "‼",
+    Status.TIMEOUT: "◔",
+    Status.OUT_OF_MEMORY: "▲",
+    Status.SKIPPED: "↷",
+}
+
+MEANINGS = {
+    Status.OK: "measured, and equal to the reference",
+    Status.DISAGREES: "computes other numbers than the reference; never ranked",
+    Status.NONFINITE: "returned NaN or infinity; never ranked",
+    Status.UNSUPPORTED: "the strategy cannot do this, and says so",
+    Status.UNAVAILABLE: "a package or device is missing here",
+    Status.ERROR: "raised an exception",
+    Status.CRASHED: "its process died",
+    Status.TIMEOUT: "passed the time limit of a case, build included",
+    Status.OUT_OF_MEMORY: "did not fit into memory",
+    Status.SKIPPED: "not tried, for the reason given",
+}
+
+NOT_MEASURED = "not measured"
+UNMEASURED = (NOT_MEASURED, "no time", "not ranked", "no baseline", "baseline")
+"""What a cell says instead of a number; shown muted."""
+
+_DETAIL = 4000
+"""Characters of a traceback or of stderr that the page shows."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table of all cases."""
+
+    title: str
+    meaning: str
+    numeric: bool = True
+
+
+MEASURES = (
+    Column("status", "what became of the case, in its worst pass", numeric=False),
+    Column("time per call", "median over passes of the median of rounds, and its 95 % bootstrap interval"),
+    Column("against the baseline", "ratio of the two times with direction and 95 % interval, or a tie"),
+    Column("build", "everything before the first call: graph, tracing set up, wrappers; paid once"),
+    Column("first call", "the first call on top of that, which includes compilation; paid once"),
+    Column("fetch", "copying one result to NumPy, outside the time per call"),
+    Column("memory", "peak above the state before the build"),
+    Column(
+        "of ceiling",
+        "share reached of what the machine could do: its least time for this case over the time; above 100 % "
+        "where not every entry is written anew, as of an embedding's table",
+    ),
+    Column("digits", "worst decimal digits of agreement with the float64 reference"),
+    Column("calls", "timed calls, and the passes they come from"),
+    Column("remarks", "reason of a status that is not ok, and warnings noted beside the time", numeric=False),
+)
+"""Columns that every table of cases has, after the dimensions, the strategy and the batch size."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One case as the page shows it."""
+
+    dimensions: tuple[str, ...]
+    strategy: str
+    framework: str
+    batch_size: str
+    status: str
+    sign: str
+    cells: tuple[tuple[str, str], ...]
+    """The numbers of `MEASURES` between status and remarks: value, and what stands small beside it."""
+    remarks: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the matrix of strategies and batch sizes."""
+
+    sign: str
+    status: str
+    time: str
+    speedup: str
+    interval: str
+    leads: bool
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Strategies down, batch sizes across."""
+
+    batch_sizes: tuple[str, ...]
+    rows: tuple[tuple[str, str, tuple[Cell, ...]], ...]
+    """Strategy, framework, cells."""
+
+
+def varying(panels: Sequence[Panel]) -> list[str]:
+    """The dimensions in which the panels differ."""
+    return [name for name in Place._fields if len({getattr(panel.place, name) for panel in panels}) > 1]
+
+
+def shared(panels: Sequence[Panel]) -> list[tuple[str, str]]:
+    """The dimensions that all panels share, with their value."""
+    if not panels:
+        return []
+    return [(name, getattr(panels[0].place, name)) for name in Place._fields if name not in varying(panels)]
+
+
+def lines(panels: Sequence[Panel]) -> list[Shown]:
+    """Every case of every panel."""
+    names = varying(panels)
+    return [_line(panel, names, record) for panel in panels for record in panel.lines]
+
+
+def matrix(panel: Panel) -> Matrix:
+    """All cases of one panel at a glance."""
+    sizes = panel.batch_sizes
+    best = {size: leaders(panel, size) for size in sizes}
+    records = {(line["strategy"], line["batch_size"]): line for line in panel.lines}
+    frameworks = dict(zip(panel.cases["strategy"], panel.cases["framework"], strict=True))
+    rows = [
+        (name, frameworks[name], tuple(_cell(panel, records.get((name, size)), name in best[size]) for size in sizes))
+        for name in panel.strategies
+    ]
+    return Matrix(tuple(f"{size:,}" for size in sizes), tuple(rows))
+
+
+def plain(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is written to CSV: numbers in seconds and bytes, no objects."""
+    return table.drop(columns=["estimate", "facts"]).assign(marks=["; ".join(marks) for marks in table["marks"]])
+
+
+def against(panel: Panel, line: Line) -> tuple[str, str]:
+    """Speed-up over the baseline: value with direction, and interval."""
+    if line["strategy"] == panel.baseline and known(line["time_s"]):
+        return "baseline", ""
+    if not known(line["speedup"]):
+        return ("no baseline" if known(line["time_s"]) else "not ranked"), ""
+    value, _, interval = formats.speedup(speedup_of(line), short=True).partition(" [")
+    return value, f"[{interval}"
+
+
+def _line(panel: Panel, names: Sequence[str], line: Line) -> Shown:
+    status = Status(line["status"])
+    interval = known(line["time_low_s"])
+    low_high = formats.duration_interval(line["time_low_s"], line["time_high_s"]) if interval else ""
+    time = (formats.duration(line["time_s"]), low_high or "[no interval]") if known(line["time_s"]) else ("no time", "")
+    digits = formats.digits(line["digits"]) if known(line["digits"]) else NOT_MEASURED
+    where = formats.clipped(line["worst_parameter"], 30)
+    return Shown(
+        dimensions=tuple(formats.clipped(getattr(panel.place, name), 60) for name in names),
+        strategy=formats.clipped(line["strategy"], 60),
+        framework=line["framework"],
+        batch_size=f"{line['batch_size']:,}",
+        status=captions.words(status.value),
+        sign=SIGNS[status],
+        cells=(
+            time,
+            _with_verdict(against(panel, line), line["verdict"]),
+            (_duration(line["build_s"]), ""),
+            (_duration(line["first_call_s"]), ""),
+            (_duration(line["fetch_s"]), ""),
+            (formats.size(line["peak_bytes"]) if known(line["peak_bytes"]) else NOT_MEASURED, ""),
+            (_share(line), ""),
+            (digits, where if digits != NOT_MEASURED else ""),
+            (f"{line['samples']:,}", f"{line['passes_ok']} of {line['passes']} passes ok"),
+        ),
+        remarks=formats.clipped("; ".join(_remarks(line)), 300) or "none",
+        detail=line["detail"][-_DETAIL:],
+    )
+
+
+def _cell(panel: Panel, line: Line | None, leads: bool) -> Cell:
+    if line is None:
+        return Cell("–", "not planned", "", "", "", False)
+    status = Status(line["status"])
+    sign, word = SIGNS[status], captions.words(status.value)
+    if not known(line["time_s"]):
+        return Cell(sign, "no time" if status is Status.OK else word, "", "", "", False)
+    value, interval = against(panel, line)
+    return Cell(sign, word, formats.duration(line["time_s"]), f"{_about(line)}{value}", interval, leads)
+
+
+def _with_verdict(pair: tuple[str, str], verdict: str) -> tuple[str, str]:
+    words = {Verdict.SAME.value: ", a tie", Verdict.AMBIGUOUS.value: ", undecided"}
+    return pair[0] + words.get(verdict, ""), pair[1]
+
+
+def _remarks(line: Line) -> list[str]:
+    retraces = int(line["retraces"]) if known(line["retraces"]) else 0
+    traced = f"{retraces} {captions.plural('retrace', retraces)} within the timed calls" if retraces else ""
+    return [text for text in (line["reason"], traced, *line["marks"]) if text]
+
+
+def _about(line: Line) -> str:
+    return "≈ " if line["verdict"] in (Verdict.SAME, Verdict.AMBIGUOUS) else ""
+
+
+def _share(line: Line) -> str:
+    has_both = known(line["time_s"]) and known(line["floor_s"]) and line["floor_s"] > 0
+    return formats.share(line["floor_s"] / line["time_s"]) if has_both else NOT_MEASURED
+
+
+def _duration(value: float) -> str:
+    return formats.duration(value) if known(value) else NOT_MEASURED

@@ -1,0 +1,170 @@
+"""`pergrad doctor`: look at what is installed, what each framework sees, and what here will disturb a measurement.
+
+What it means is said by `harness.system.diagnostics`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness import frameworks
+from harness.core import find_strategies, find_workloads
+from harness.run import lock
+from harness.system import detect, diagnostics, info
+from harness.system.diagnostics import Finding, PROBLEM, Peer, WARNING, Watched
+from harness.system.info import available_bytes
+from harness.frameworks.child_process import START_LIMIT_S, environment
+from harness.core.find_strategies import Catalogue
+from harness.core.plugins import PluginError
+from harness.core.strategy import Strategy
+
+SAMPLE_S = 1.0
+"""How long the machine is watched."""
+
+NAMED_CORES = 0.05
+"""What a program must use to be named."""
+
+THREAD_LIMITS = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    *("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),
+)
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Everything that was found."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run could start and its times could be trusted."""
+        return not self._count(PROBLEM)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {"ok": self.ok, "findings": [asdict(finding) for finding in self.findings]}
+
+    def text(self) -> str:
+        """One finding per line, with what to do below it, and the verdict."""
+        lines = []
+        for finding in self.findings:
+            lines.append(f"{finding.level:<8} {finding.what}: {finding.found}")
+            if finding.do:
+                lines.append(f"{'':<8} do: {finding.do}")
+        verdict = ["ready to measure"] if self.ok else []
+        for level in (PROBLEM, WARNING):
+            if count := self._count(level):
+                verdict.append(f"{count} {level}{'s' if count > 1 else ''}")
+        return "\n".join([*lines, "", ", ".join(verdict)])
+
+    def _count(self, level: str) -> int:
+        return sum(finding.level == level for finding in self.findings)
+
+
+def examine() -> Examination:
+    """Look at everything. Takes some seconds, because every framework is imported in a process of its own."""
+    watched = watch()  # before the frameworks are imported, which keeps the machine busy
+    seen = detect.probe(list(frameworks.PACKAGES), None)
+    try:
+        catalogue, contradiction = find_strategies.discover(), ""
+    except PluginError as error:
+        catalogue, contradiction = Catalogue(()), str(error)
+    broken = {plugin.name: plugin.reason for plugin in catalogue.unavailable}
+    about = info.describe()
+    results = Path("results")
+    return Examination(
+        (
+            *diagnostics.installed(seen, info.versions()),
+            *(diagnostics.peer(found) for found in look_for_peers(needs(catalogue))),
+            *diagnostics.plugins(broken | find_workloads.unavailable(), contradiction),
+            diagnostics.busy(watched),
+            *diagnostics.another_run(lock.holder()),
+            diagnostics.steal(watched.steal),
+            diagnostics.memory(available_bytes()),
+            *diagnostics.swap(psutil.swap_memory().used),
+            diagnostics.disk(shutil.disk_usage(results if results.exists() else Path.cwd()).free),
+            *diagnostics.cores(about),
+            diagnostics.frequency(about["frequency_policy"]),
+            diagnostics.threads({name: os.environ[name] for name in THREAD_LIMITS if name in os.environ}),
+        )
+    )
+
+
+def watch() -> Watched:
+    """Watch the machine for a moment, in which this process sleeps."""
+    others = list(psutil.process_iter(["name"]))
+    for process in others:
+        with suppress(psutil.Error):
+            process.cpu_percent()
+    times = psutil.cpu_times_percent(interval=SAMPLE_S, percpu=True)
+    programs: dict[str, float] = {}
+    for process in others:
+        with suppress(psutil.Error):
+            name = str(process.info["name"])
+            programs[name] = programs.get(name, 0.0) + process.cpu_percent() / 100
+    busiest = sorted(programs.items(), key=lambda program: -program[1])[:3]
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(times))
+    mine = [core for number, core in enumerate(times) if number in usable] or times
+    kinds = ("user", "nice", "system", "irq", "softirq")
+    return Watched(
+        cores=len(mine),
+        # Those of other containers are in the cores' times only, which some sandboxes do not tell.
+        busy=sum(getattr(core, kind, 0.0) for core in mine for kind in kinds) / 100 or sum(programs.values()),
+        busiest=tuple(f"{name} ({used:.1f})" for name, used in busiest if used > NAMED_CORES),
+        lately=os.getloadavg()[0] / len(times),
+        steal=sum(getattr(core, "steal", 0.0) for core in mine) / 100 / len(mine),
+    )
+
+
+def needs(catalogue: Catalogue) -> dict[str, tuple[str, str]]:
+    """Package -> the framework in whose environment it is imported, and what it is needed for."""
+    users: dict[str, list[Strategy]] = {}
+    for strategy in catalogue.strategies:
+        for package in strategy.requires:
+            users.setdefault(package, []).append(strategy)
+    named = {package: (who[0].framework, ", ".join(s.name for s in who)) for package, who in sorted(users.items())}
+    return named | {"ml_dtypes": ("numpy", "--dtype bfloat16")}
+
+
+def look_for_peers(needed: Mapping[str, tuple[str, str]]) -> Sequence[Peer]:
+    """Each package that is needed, imported in a process of its own if it is installed."""
+    distributions = metadata.packages_distributions()
+
+    def look(package: str) -> Peer:
+        framework, needed_for = needed[package]
+        if find_spec(package) is None:
+            return Peer(package, needed_for, None)
+        names = distributions.get(package)
+        version = metadata.version(names[0]) if names else "of an unknown version"
+        return Peer(package, needed_for, version, why_not(package, framework))
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(look, needed))
+
+
+def why_not(package: str, framework: str) -> str:
+    """Why a package cannot be imported in a process of that framework; empty if it can."""
+    command = [sys.executable, "-W", "ignore", "-c", f"import {package}"]
+    variables = environment(framework, "any", None)
+    try:
+        done = subprocess.run(
+            command, env=variables, capture_output=True, text=True, timeout=START_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"importing it took longer than {START_LIMIT_S:g} s"
+    last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+    return f"importing it failed: {last[0]}" if done.returncode else ""

@@ -1,0 +1,130 @@
+"""What machine is this, and with which versions does it measure?"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+import threadpoolctl
+
+from harness.system.info import available_bytes
+
+PACKAGES = (
+    "tensorflow",
+    "keras",
+    "jax",
+    "jaxlib",
+    "torch",
+    "numpy",
+    "scipy",
+    "autograd",
+    "pytest",
+    "pytest-benchmark",
+    "pandas",
+    "matplotlib",
+)
+"""Packages whose versions are recorded: what measures and what is measured."""
+
+
+SUFFIX = {"Data": "d", "Instruction": "i"}
+
+VARIABLES = re.compile(
+    r"^(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|XLA|JAX|TF_(?!CLI|VAR)|TORCH|PYTORCH|CUDA|NVIDIA|MALLOC|LD_PRELOAD|PYTHONHASHSEED|PYTHONMALLOC)"
+)
+"""Environment variables that decide how fast the frameworks are."""
+
+
+def describe() -> dict[str, Any]:
+    """The machine as flat plain values; None where the system does not tell."""
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "processor": processor(),
+        "cores_physical": psutil.cpu_count(logical=False),
+        "cores_logical": psutil.cpu_count(),
+        "cores_available": available_cores(),
+        "cpu_quota": cpu_quota(),
+        "caches": caches(),
+        "frequency_policy": _line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "memory_bytes": psutil.virtual_memory().total,
+        "memory_free_bytes": available_bytes(),
+        "transparent_huge_pages": _chosen(_line("/sys/kernel/mm/transparent_hugepage/enabled")),
+        "c_library": " ".join(platform.libc_ver()).strip() or None,
+        "blas_of_numpy": blas(),
+        "load_at_start": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+    }
+
+
+def environment() -> dict[str, str]:
+    """Environment variables that matter, as the run was started with; workers add their own."""
+    return {name: value for name, value in sorted(os.environ.items()) if VARIABLES.match(name)}
+
+
+def processor() -> str:
+    """The processor's model name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor())
+
+
+def caches() -> str | None:
+    """Sizes of the caches that the first core sees, such as `L1d 32K, L1i 32K, L2 1024K, L3 32768K`."""
+    found = []
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (_line(folder / name) for name in ("level", "type", "size"))
+        found.append(f"L{level}{SUFFIX.get(kind or '', '')} {size}")
+    return ", ".join(found) or None
+
+
+def cpu_quota() -> float | None:
+    """Cores' worth of time that a container is given; None if there is no limit."""
+    quota, _, period = (_line("/sys/fs/cgroup/cpu.max") or "max").partition(" ")
+    return None if quota == "max" else int(quota) / int(period or 100_000)
+
+
+def blas() -> str | None:
+    """The BLAS behind NumPy, with its kernel."""
+    pools = threadpoolctl.threadpool_info()
+    named = [
+        f"{p['internal_api']} {p.get('version')} ({p.get('architecture')})" for p in pools if p["user_api"] == "blas"
+    ]
+    return ", ".join(named) or None
+
+
+def available_cores() -> int:
+    """Cores this process may use, which an affinity mask can make fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def versions() -> Mapping[str, str]:
+    """Installed versions of the packages that the numbers depend on; absent ones are left out."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _line(path: str | Path) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def _chosen(choices: str | None) -> str | None:
+    """The one in brackets: `always [madvise] never` -> `madvise`."""
+    match = re.search(r"\[(\w+)\]", choices or "")
+    return match[1] if match else choices
