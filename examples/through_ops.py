@@ -8,7 +8,7 @@ The functions are the same as in the built-in workloads (`harness/workloads/`); 
 listed in `harness/ops/__init__.py`.
 """
 
-from harness.workloads import _data
+from pergrad import synthetic
 
 
 def losses(ops, parameters, batch):
@@ -21,10 +21,10 @@ def losses(ops, parameters, batch):
 
 def parameters(rng):
     """The values that gradients are taken at, as NumPy arrays by name; `rng` is a NumPy generator."""
-    return _data.layers(rng, {"encoder": (784, 16), "decoder": (16, 784)})
+    return synthetic.layers(rng, {"encoder": (784, 16), "decoder": (16, 784)})
 
 
 def batch(rng, size):
     """`size` instances as NumPy arrays by name; the first axis is the instance. Random numbers are inputs too."""
-    images, _ = _data.digits(rng, size)
+    images, _ = synthetic.digits(rng, size)
     return {"image": images.reshape(size, 784)}

@@ -1,14 +1,10 @@
-"""pergrad's engine: find strategies and workloads, measure them, judge them, report.
-
-The public interface of a plugin, and of a notebook::
-
-    from harness import Problem, Step, Unsupported, strategy, workload
-    from harness import load, run
-"""
+"""The engine of pergrad. Plugins and notebooks import `pergrad`; the same names stay importable from here."""
 
 from harness.api import load, run
-from harness.core.problem import Array, Batch, Gradients, GraphProblem, Parameters, Problem, Step
+from harness.core import layouts, synthetic
+from harness.core import synthetic as draw  # its name in plugins of the first version
 from harness.core.domain import INTERFACE
+from harness.core.problem import Array, Batch, Gradients, GraphProblem, Parameters, Problem, Step
 from harness.core.strategy import Strategy, Unsupported, strategy
 from harness.core.workload import Workload, workload
 
@@ -24,9 +20,12 @@ __all__ = [
     "Strategy",
     "Unsupported",
     "Workload",
+    "draw",
+    "layouts",
     "load",
     "run",
     "strategy",
+    "synthetic",
     "workload",
 ]
 __version__ = "0.1.0"

@@ -40,21 +40,22 @@ def run(
     """
     from dataclasses import replace
 
-    from harness.cli import measure_and_report, options
-    from harness.run.plan import plan_for
+    from harness import session
     from harness.core.find_strategies import discover
+    from harness.run import prepare
+    from harness.run.plan import plan_for, requested_workloads
 
     catalogue = discover(Path(plugin) for plugin in plugins)
     names = [catalogue.find(given).name for given in strategies] or catalogue.measurable(full=False)
     wanted = replace(
-        plan_for(options.workloads([workload] if isinstance(workload, str) else workload), names),
+        plan_for(requested_workloads([workload] if isinstance(workload, str) else workload), names),
         batch_sizes=tuple(sorted(set(batch_sizes))),
         passes=passes,
         target_s=target_s,
         dtype=dtype,
     )
-    folder = measure_and_report.new_folder(Path(results), name)
-    measure_and_report.measure(measure_and_report.start(wanted, catalogue, "cpu", folder), Path(reports))
+    folder = prepare.new_folder(Path(results), name)
+    session.measure_and_report(prepare.start(wanted, catalogue, "cpu", folder), Path(reports))
     return load(folder)
 
 

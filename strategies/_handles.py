@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from harness import Unsupported
+from pergrad import Unsupported
 
 
 @contextlib.contextmanager

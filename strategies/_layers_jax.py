@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from harness import Batch, Parameters, Problem, Unsupported
+from pergrad import Batch, Parameters, Problem, Unsupported
 from strategies._handles import others_refused
 
 Array = Any

@@ -14,7 +14,7 @@ from autograd import grad
 from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
-from harness import Batch, Problem, Unsupported
+from pergrad import Batch, Problem, Unsupported
 from strategies._handles import others_refused
 
 Array = Any

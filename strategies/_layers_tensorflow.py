@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from harness import Batch, Problem, Unsupported
+from pergrad import Batch, Problem, Unsupported
 from strategies._handles import others_refused
 
 Tensor = Any

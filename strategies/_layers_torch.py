@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
-from harness import Batch, Problem, Unsupported
+from pergrad import Batch, Problem, Unsupported
 from strategies._handles import others_refused
 
 Tensor = Any

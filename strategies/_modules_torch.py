@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from harness import Batch, Gradients, Problem, Unsupported
+from pergrad import Batch, Gradients, Problem, Unsupported
 from strategies._handles import others_refused
 
 

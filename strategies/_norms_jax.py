@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from harness import Gradients, Parameters
+from pergrad import Gradients, Parameters
 from strategies._layers_jax import Use, add_rows, outer, positions, windows
 
 Array = Any

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import Gradients, Parameters
+from pergrad import Gradients, Parameters
 from strategies._layers_numpy import Use
 
 Array = Any

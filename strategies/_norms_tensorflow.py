@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness import Gradients, Parameters
+from pergrad import Gradients, Parameters
 from strategies._layers_tensorflow import Use, factors_of, positions, rows_of
 
 Tensor = Any

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.grad import conv2d_weight
 
-from harness import Gradients, Parameters
+from pergrad import Gradients, Parameters
 from strategies._layers_torch import Use, factors_of, value_of
 from strategies._rows_torch import empty_rows, write_rows
 

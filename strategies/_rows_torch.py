@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from harness import Batch, Problem
+from pergrad import Batch, Problem
 from strategies._layers_torch import Layers, Use, factors_of, value_of
 
 Tensor = Any

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from harness import frameworks
-from harness.core import find_strategies, find_workloads, strategy as strategys_
-from harness.frameworks import child_process
-from harness.reference import build, compare
-from harness.frameworks import PACKAGES
-from harness.frameworks.base import to_numpy
-from harness.reference.result import Truth
+from harness.core import find_strategies, find_workloads
+from harness.core import strategy as strategy_
 from harness.core.workload import Arrays, Workload, cast
+from harness.frameworks import PACKAGES, child_process
+from harness.frameworks.base import to_numpy
+from harness.reference import build, compare
+from harness.reference.result import Truth
 
 HERE = Path(__file__)
 
@@ -85,7 +85,7 @@ def verdicts(
                     rows = gradients(framework, strategy, workload, parameters, batch)
                     verdict = compare.check(rows, truth, dtype, quantities[strategy])
                     found[case] = [str(verdict.status), verdict.reason]
-                except (strategys_.Unsupported, ModuleNotFoundError) as error:  # a package beyond the framework
+                except (strategy_.Unsupported, ModuleNotFoundError) as error:  # a package beyond the framework
                     found[case] = ["unsupported", str(error)]
                 except Exception as error:
                     found[case] = ["error", f"{type(error).__name__}: {str(error)[:300]}"]

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from harness.core import find_strategies, find_workloads
+from harness.core.records import Measurement, Task
+from harness.core.strategy import Strategy
+from harness.core.workload import cast
+from harness.frameworks import PACKAGES
 from harness.reference import build
 from harness.run import workers
-from harness.frameworks import PACKAGES
-from harness.core.records import Measurement
-from harness.core.strategy import Strategy
-from harness.core.task import Task
-from harness.core.workload import cast
 
 PLANTED = Path(__file__).parent / "planted"
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from harness import frameworks
-from harness.core import find_strategies, problem as problems_, strategy as strategys_
-from harness.core.layouts import IMAGE, KERNEL, Layout
-from harness.core.problem import CLIP_NORM
+from harness.core import find_strategies
+from harness.core import strategy as strategy_
 from harness.core.find_workloads import find
+from harness.core.layouts import IMAGE, KERNEL, Layout
+from harness.core.problem import CLIP_NORM, weights
 from harness.core.workload import Arrays, Workload, cast
 from tests import bound
 
@@ -294,11 +295,11 @@ def verdicts(framework: str, chosen: list[str]) -> dict[str, str]:
     }
 
 
-def _verdict(framework: str, strategy: strategys_.Strategy, key: str, edge: Edge) -> str:
+def _verdict(framework: str, strategy: strategy_.Strategy, key: str, edge: Edge) -> str:
     parameters, batch = cast(_arrays(edge.parameters), "float32"), cast(_arrays(edge.batch), "float32")
     try:
         found = bound.gradients(framework, strategy.name, edge.workload(key), parameters, batch)
-    except strategys_.Unsupported:
+    except strategy_.Unsupported:
         return "unsupported"
     except ModuleNotFoundError:  # a package beyond the framework
         return "unavailable"
@@ -320,7 +321,7 @@ def _reduced(rows: Arrays, quantity: str) -> Arrays:
     norms = np.linalg.norm(np.concatenate([value.reshape(size, -1) for value in rows.values()], axis=1), axis=1)
     if quantity == "norms":
         return {"norms": norms}
-    factors = problems_.weights(size) if quantity == "weighted_sum" else CLIP_NORM / np.maximum(norms, CLIP_NORM)
+    factors = weights(size) if quantity == "weighted_sum" else CLIP_NORM / np.maximum(norms, CLIP_NORM)
     return {name: np.tensordot(factors, value, 1) for name, value in rows.items()}
 
 

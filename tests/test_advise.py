@@ -13,13 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.advise import answer, prior, race
-from harness.cli.app import app
-from harness.advise.race import Contest, Question
 from harness.advise.prior import Memory, Model
-from harness.core.records import Measurement, Status
+from harness.advise.race import Contest, Question
+from harness.cli.app import app
 from harness.core.find_strategies import Catalogue, discover
+from harness.core.records import Job, Measurement, Status
 from harness.core.strategy import Strategy
-from harness.core.task import Job
 
 QUESTION = Question(
     name="policy",
@@ -164,7 +163,7 @@ def test_a_strategy_of_ones_own_is_unknown_and_comes_first() -> None:
 def test_memories_survive_the_way_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memories = [Memory("jax/vmap", "gradients", 45, 300, size, 1.5) for size in (1, 16)]
     (tmp_path / "experience.json").write_text(json.dumps(prior.grouped(memories)))
-    monkeypatch.setattr(experience, "FILE", tmp_path / "experience.json")
+    monkeypatch.setattr(prior, "FILE", tmp_path / "experience.json")
 
     assert prior.packaged() == memories
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core import find_workloads
-from harness.reference import build, compare
 from harness.core.records import Status
-from harness.reference.result import Truth
 from harness.core.workload import Arrays, cast
+from harness.reference import build, compare
+from harness.reference.result import Truth
 
 POLICY = find_workloads.find("policy")
 PARAMETERS = cast(POLICY.initial_parameters(0), "float32")

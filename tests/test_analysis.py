@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from harness.analysis import cases, table
-from harness.core import store
 from harness.analysis.table import Panel
+from harness.core import store
 from harness.core.records import Measurement, Status
 from harness.core.store import Run
 from tests import made_runs

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from harness.cli import check as checks_
-from harness.core import find_strategies, find_workloads
-from harness.reference import diagnose
-from harness.cli.check import Checkup
 from harness.cli.app import app
-from harness.cli.inside import inside_the_clock, step_code
-from harness.core.contract import PROMISES
+from harness.cli import checkup
+from harness.cli.checkup import Checkup, describe, inside_the_clock
+from harness.core import find_strategies, find_workloads
 from harness.core.records import Measurement, Status
 from harness.core.strategy import Strategy
+from harness.measure import case
+from harness.measure.contract import PROMISES
+from harness.reference import compare, diagnose
 from tests.conftest import PLANTED, installed
 
 STRATEGIES = find_strategies.discover().strategies
@@ -132,7 +134,7 @@ def test_an_exception_says_nothing_of_any_promise() -> None:
 
 
 def test_every_small_variant_of_a_builtin_workload_is_checked() -> None:
-    names = [workload.name for workload in checks_.everything()]
+    names = [workload.name for workload in checkup.small_workloads()]
 
     assert names[0] == "policy"
     assert {"cnn-small", "transformer-small", "lstm-small", "embedding-small"} <= set(names)
@@ -140,16 +142,13 @@ def test_every_small_variant_of_a_builtin_workload_is_checked() -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 def test_what_lies_inside_the_clock_is_the_strategys_own_code(strategy: Strategy) -> None:
-    code = step_code(strategy)
+    function = inspect.getsource(strategy.build).rstrip()
 
-    assert code
-    assert all(line.strip() in strategy.code for line in code.splitlines())
-    assert code in inside_the_clock(strategy).replace("\n        ", "\n") or "\n" not in code
+    assert textwrap.indent(function, " " * 8) in inside_the_clock(strategy)
 
 
 def test_every_promise_that_a_measurement_can_break_is_explained() -> None:
-    source = (Path(checks_.__file__).with_name("measure.py")).read_text()
-    source += (Path(checks_.__file__).with_name("agreement.py")).read_text()
+    source = Path(case.__file__).read_text() + Path(compare.__file__).read_text()
 
     assert all(f'"{name}"' in source for name in PROMISES)
 
@@ -172,11 +171,11 @@ def test_a_wrong_shape_has_a_likely_cause(given: tuple[int, ...], expected: tupl
 
 @pytest.mark.skipif(not installed("torch"), reason="torch is not installed")
 def test_a_strategy_of_a_framework_is_checked_on_all_small_workloads(tmp_path: Path) -> None:
-    found = checks_.prepare(checks_.everything(), ["gradients"], tmp_path)
+    found = checkup.prepare(checkup.small_workloads(), ["gradients"], tmp_path)
     strategy = next(s for s in STRATEGIES if s.name == "torch/func-vmap")
 
-    result = checks_.check(strategy, found, lambda row: None)
+    result = checkup.check_strategy(strategy, found, lambda row: None)
 
-    assert result.ok, checks_.text(result)
+    assert result.ok, describe(result)
     assert len(result.rows) == 2 * len(found)
     assert sum(row.status is Status.OK for row in result.rows) >= 2 * len(find_workloads.builtin())

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from harness.core import store
 from harness.cli.app import app
+from harness.core import store
 from harness.core.records import Measurement, Status
 from tests.conftest import PLANTED, installed
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness.core import store
 from harness.analysis.compare import CaseChange, Comparison, DifferentMachines, compare
+from harness.analysis.statistics import Verdict
+from harness.core import store
 from harness.core.records import Measurement, Status
 from harness.report.html import comparison
-from harness.analysis.statistics import Verdict
 from tests import made_runs
 from tests.made_runs import HOSTILE, failed, ok
 

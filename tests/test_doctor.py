@@ -13,13 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from harness import frameworks
-from harness.run import lock
-from harness.system import diagnostics, doctor
 from harness.cli.app import app
-from harness.system.doctor import Examination
-from harness.system.diagnostics import Finding, NOTE, OK, PROBLEM, Peer, WARNING, Watched
 from harness.core.find_strategies import Catalogue
 from harness.core.strategy import strategy
+from harness.system import diagnostics, doctor, lock
+from harness.system.diagnostics import NOTE, OK, PROBLEM, WARNING, Finding, Peer, Watched
+from harness.system.doctor import Examination
 
 GIB = 1 << 30
 SEES_CPU = {"status": "ok", "reason": "", "devices": [{"kind": "cpu", "name": "cpu:0"}], "threads": {}}

@@ -21,10 +21,10 @@ import pytest
 from typer.testing import CliRunner
 
 from harness import docs_build_catalogue
-from harness.core import find_strategies
-from harness.system import detect, roofline
 from harness.cli.app import app
+from harness.core import find_strategies
 from harness.core.find_strategies import FOLDER
+from harness.system import detect, roofline
 from tests import made_runs
 from tests.conftest import installed
 
@@ -101,8 +101,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("sample", "other"):
         made_runs.normal(tmp_path / "results" / name, passes=1, rounds=5)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(probe, "_ask", ASK)
-    monkeypatch.setattr(ceiling, "measure", CEILING)
+    monkeypatch.setattr(detect, "_ask", ASK)
+    monkeypatch.setattr(roofline, "measure", CEILING)
     return tmp_path
 
 
@@ -260,4 +260,6 @@ def test_the_catalogue_is_that_of_the_strategies() -> None:
 
     page = (ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8")
 
-    assert page == docs_build_catalogue.markdown(own) + "\n", "make it anew: python -m harness.docs_build_catalogue > docs/catalogue.md"
+    assert page == docs_build_catalogue.markdown(own) + "\n", (
+        "make it anew: python docs/build_catalogue.py > docs/catalogue.md"
+    )

@@ -13,16 +13,16 @@ import pytest
 from typer.testing import CliRunner
 
 from harness import frameworks
-from harness.core import find_strategies, find_workloads
-from harness.reference import build, compare
 from harness.cli.app import app
-from harness.reference.workload_info import Facts
-from harness.frameworks.child_process import IsolatedError
+from harness.core import find_strategies, find_workloads
+from harness.core.find_workloads import find
 from harness.core.records import Status
+from harness.core.workload import cast
+from harness.frameworks.child_process import IsolatedError
+from harness.reference import build, compare
 from harness.reference.build import NotFinite
 from harness.reference.result import Truth
-from harness.core.find_workloads import find
-from harness.core.workload import cast
+from harness.reference.workload_info import Facts
 from tests import bound, edges
 from tests.test_strategies import SLOW
 

@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from harness.core import store
-from harness.run.lock import Busy, only_run
 from harness.core.store import Run
+from harness.system.lock import Busy, only_run
 from tests.conftest import PLANTED
 
 START = [
@@ -43,7 +43,16 @@ ROOT = Path(__file__).parent.parent
 
 def command(folder: Path, *arguments: str, plugin: str = "honest") -> list[str]:
     where = ["--results", str(folder / "results"), "--reports", str(folder / "reports")]
-    return [sys.executable, "-m", "harness.cli.app", "run", "--plugin", str(PLANTED / f"{plugin}.py"), *where, *arguments]
+    return [
+        sys.executable,
+        "-m",
+        "harness.cli.app",
+        "run",
+        "--plugin",
+        str(PLANTED / f"{plugin}.py"),
+        *where,
+        *arguments,
+    ]
 
 
 def pergrad(folder: Path, *arguments: str, plugin: str = "honest") -> subprocess.CompletedProcess[str]:

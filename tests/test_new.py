@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from harness.core import find_strategies, find_workloads
 from harness.cli.app import app
+from harness.core import find_strategies, find_workloads
 from harness.core.domain import FRAMEWORKS
 from tests.conftest import installed
 

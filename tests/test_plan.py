@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis import predict
-from harness.core import find_strategies
-from harness.run import plan
 from harness.analysis.predict import extrapolate
-from harness.run.plan import Plan
+from harness.core import find_strategies
+from harness.core.records import Task, job_from_json, job_to_json
 from harness.core.strategy import Strategy
-from harness.core.task import Task, from_json, to_json
+from harness.run import plan
+from harness.run.plan import Plan
 
 CHOSEN = find_strategies.discover().strategies
 
@@ -66,7 +66,7 @@ def test_with_a_budget_the_baseline_and_one_of_each_framework_come_first() -> No
 def test_a_job_survives_the_way_to_another_process() -> None:
     job = plan.jobs(replace(WANTED, cpus=(0, 1)), CHOSEN, TRUTHS)[0]
 
-    assert from_json(to_json(job)) == job
+    assert job_from_json(job_to_json(job)) == job
 
 
 def test_the_graph_of_unstack_is_predicted_to_pass_the_limit() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from harness.core import store
-from harness.core.records import Status
 from harness.core.domain import INTERFACE
+from harness.core.records import Status
 from tests.conftest import installed
 
 PACKAGE = Path(__file__).resolve().parent.parent / "examples" / "plugin-package"

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from harness.core import domain, find_strategies, find_workloads, strategy
-from harness.reference import build, compare
-from harness.core.problem import CLIP_NORM
-from harness.core.records import Status
 from harness.core.domain import QUANTITIES
 from harness.core.plugins import PluginError
+from harness.core.problem import CLIP_NORM
+from harness.core.records import Status
 from harness.core.workload import Arrays, cast
+from harness.reference import build, compare
 from tests.conftest import MeasureQuickly
 
 POLICY = find_workloads.find("policy")
@@ -57,7 +57,7 @@ def test_a_clipped_sum_clips_some_rows_and_leaves_others() -> None:
 
 
 def test_a_clipped_sum_covers_rows_outside_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "MOST_ROWS", 2)
+    monkeypatch.setattr(build, "MOST_ROWS", 2)
     sampled = build.compute(POLICY, PARAMETERS, BATCH)
 
     assert len(sampled.instances) == 2

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from harness.core import find_workloads
-from harness.reference import build, compare, gradients
-from harness.reference.gradients import Engine
-from harness.frameworks.child_process import IsolatedError
-from harness.reference.build import Coupled
 from harness.core.find_workloads import find
 from harness.core.workload import Arrays, Workload, cast
+from harness.frameworks.child_process import IsolatedError
+from harness.reference import build, compare, gradients
+from harness.reference.build import Coupled
+from harness.reference.gradients import Engine
 from tests import bound
 from tests.test_workloads import COMPLETE, NAMES, write
 
@@ -29,7 +29,7 @@ def central_difference(engine: Engine, parameters: Arrays, name: str, index: tup
     for step in (STEP, -STEP):
         moved = {key: value.copy() for key, value in parameters.items()}
         moved[name][index] += step
-        there = Engine(gradients.workload, moved, gradients.batch, "float64")
+        there = Engine(engine.workload, moved, engine.batch, "float64")
         losses.append(float(there.losses(slice(instance, instance + 1))[0]))
     return (losses[0] - losses[1]) / (2 * STEP)
 
@@ -91,7 +91,7 @@ def test_the_truth_is_that_of_the_inputs_after_they_were_rounded() -> None:
 def test_of_a_large_batch_a_sample_of_rows_is_checked_and_the_weighted_sum_covers_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reference, "MOST_VALUES", 45 * 6)
+    monkeypatch.setattr(build, "MOST_VALUES", 45 * 6)
     workload = find("policy")
     parameters, batch = workload.initial_parameters(0), workload.batches(0, 20, 1)[0]
     truth = build.compute(workload, parameters, batch)

@@ -16,16 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import report
-from harness.analysis import table
-from harness.core import store
+from harness.analysis import formats, table
+from harness.analysis.statistics import Interval
 from harness.analysis.table import Panel
+from harness.core import store
 from harness.core.records import Measurement, Status
-from harness.analysis import formats
+from harness.core.store import Run
 from harness.report.data import answer, captions, sections, sources, tables
 from harness.report.figures import drawing, labels, theme
 from harness.report.html import page
-from harness.analysis.statistics import Interval
-from harness.core.store import Run
 from tests import made_runs
 from tests.made_runs import failed, ok
 

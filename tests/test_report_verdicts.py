@@ -13,12 +13,12 @@ from harness import report
 from harness.analysis import statistics, table
 from harness.analysis.crossover import crossings
 from harness.core.records import Measurement, Status
+from harness.core.store import Run
 from harness.report.data import claims, costs, needs, published, side_by_side
-from harness.report.html import page
 from harness.report.data.claims import CLAIMS, Claim, Finding, Ruling
 from harness.report.data.evidence import Evidence
 from harness.report.data.published import ENTRIES
-from harness.core.store import Run
+from harness.report.html import page
 from tests import made_runs
 from tests.made_runs import failed, ok
 

@@ -10,11 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from harness.core import find_strategies
-from harness.run import workers
-from harness.core.records import Status
 from harness.core.domain import FRAMEWORKS
+from harness.core.records import Status, Task
 from harness.core.strategy import Strategy
-from harness.core.task import Task
+from harness.run import workers
 from tests import bound
 from tests.conftest import installed
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.core import find_workloads, workload as workloads_
-from harness.reference import flops
-from harness.workloads import _data
-from harness.reference.workload_info import facts
-from harness.core.plugins import PluginError
+from harness.core import find_workloads, synthetic
+from harness.core import workload as workloads_
 from harness.core.find_workloads import find
+from harness.core.plugins import PluginError
 from harness.core.workload import Workload, cast
+from harness.reference import flops
+from harness.reference.workload_info import facts
 from tests import bound
 
 NAMES = ("cifar-cnn", "cnn", "embedding", "functorch-cnn", "lstm", "mlp", "policy", "transformer")
@@ -85,7 +85,7 @@ def test_every_strategy_computes_the_true_rows_of_every_small_workload(
 
 
 def test_digits_are_real_centred_and_between_0_and_1() -> None:
-    images, labels = _data.digits(np.random.default_rng(0), 500)
+    images, labels = synthetic.digits(np.random.default_rng(0), 500)
     assert images.shape == (500, 28, 28, 1)
     assert images.min() == 0
     assert images.max() == 1
@@ -97,7 +97,7 @@ def test_digits_are_real_centred_and_between_0_and_1() -> None:
 
 
 def test_texts_are_padded_with_zeros_where_the_mask_says_so() -> None:
-    tokens, mask = _data.texts(np.random.default_rng(0), 200, 256, 10_004)
+    tokens, mask = synthetic.texts(np.random.default_rng(0), 200, 256, 10_004)
     assert ((tokens == 0) == (mask == 0)).all()
     assert 0 < tokens.max() < 10_004
     assert set(np.unique(mask)) == {0, 1}
@@ -106,7 +106,7 @@ def test_texts_are_padded_with_zeros_where_the_mask_says_so() -> None:
 
 
 def test_layers_are_drawn_within_the_bound_that_pytorch_uses() -> None:
-    drawn = _data.layers(np.random.default_rng(0), {"conv": (3, 3, 4, 50)})
+    drawn = synthetic.layers(np.random.default_rng(0), {"conv": (3, 3, 4, 50)})
     assert drawn["conv.weight"].shape == (3, 3, 4, 50)
     assert drawn["conv.bias"].shape == (50,)
     assert 0.95 / 6 < np.abs(drawn["conv.weight"]).max() < 1 / 6  # 1 / sqrt(3 x 3 x 4)

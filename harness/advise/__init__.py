@@ -1,0 +1,82 @@
+"""From the question of `pergrad advise` to its answer: the truth, the candidates, the contest."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.advise import prior, race
+from harness.advise.answer import Advice, advice
+from harness.advise.prior import Memory, Model
+from harness.advise.race import Question
+from harness.analysis import compare
+from harness.core import find_workloads, store
+from harness.core.find_strategies import Catalogue
+from harness.core.plugins import PluginError
+from harness.frameworks.child_process import IsolatedError
+from harness.reference import build
+from harness.reference.workload_info import facts
+from harness.system import info, lock
+
+NEWEST_RUNS = 5
+"""How many earlier runs are read; older ones say little that these do not."""
+
+
+def advise(
+    catalogue: Catalogue,
+    source: str,
+    batch_size: int,
+    quantity: str,
+    dtype: str,
+    until: float,
+    results: Path,
+    say: Callable[[str], None],
+) -> Advice:
+    """Find the strategy to use.
+
+    Args:
+        source: the model, as `workloads.find` takes it.
+        until: when the answer is due, on `time.monotonic()`; computing the truth is never cut short.
+        results: the folder of earlier runs.
+        say: told in a sentence what goes on.
+
+    Raises:
+        PluginError: if there is no such model, or it has no truth.
+        Busy: if a run is measuring on this machine.
+    """
+    workload = find_workloads.find(source)
+    try:
+        known = facts(workload)
+        with tempfile.TemporaryDirectory(prefix="pergrad-") as folder, lock.only_run(Path("advise")):
+            say(f"computing the truth about {workload.name} at batch size {batch_size}")
+            truth = Path(folder) / "truth.npz"
+            build.write(truth, workload.source, batch_size, 0, dtype, [quantity], thorough=False)
+            question = Question(
+                name=workload.name,
+                source=workload.source,
+                frameworks=workload.frameworks,
+                model=Model(known.parameter_count, known.flops),
+                batch_size=batch_size,
+                quantity=quantity,
+                dtype=dtype,
+                truth=str(truth),
+            )
+            found = race.candidates(catalogue, question, [*prior.packaged(), *own_memories(results)])
+            state = race.contest(question, found, until, say)
+    except IsolatedError as error:
+        raise PluginError(f"workload {workload.name} cannot be run here: {error}") from error
+    return advice(state, catalogue.strategies, found)
+
+
+def own_memories(results: Path) -> list[Memory]:
+    """What this machine's newest runs tell; a run that cannot be read tells nothing."""
+    here = info.describe()
+    found: list[Memory] = []
+    for path in store.runs(results)[-NEWEST_RUNS:]:
+        with contextlib.suppress(store.StoreError):
+            run = store.load(path)
+            if not compare.machine_differences(here, run.info.get("machine") or {}):
+                found += prior.of_runs([run])
+    return found

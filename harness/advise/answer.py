@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.advise import race
-from harness.analysis import statistics
 from harness.advise.race import Contest, Question
-from harness.analysis import formats
+from harness.analysis import formats, statistics
 from harness.analysis.statistics import Interval
 from harness.core.domain import QUANTITIES
 from harness.core.strategy import Strategy

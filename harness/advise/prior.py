@@ -5,7 +5,7 @@ model these ratios are averaged, with more weight for workloads that resemble it
 the arithmetic per parameter, and for batch sizes near the one asked for. `experience.json` holds the ratios of a run
 of everything and travels with pergrad; a machine's own runs are added to it.
 
-To make the file anew: `python -m harness.advise.prior RUN [RUN ...] > harness/experience.json`.
+To make the file anew: `python -m harness.advise.prior RUN [RUN ...] > harness/advise/prior.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.analysis import table
 from harness.core import store
 from harness.core.store import Run
 
-FILE = Path(__file__).with_name("experience.json")
+FILE = Path(__file__).with_name("prior.json")
 
 
 @dataclass(frozen=True)

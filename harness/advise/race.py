@@ -18,16 +18,14 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from harness.advise import prior
-from harness.analysis import statistics
-from harness.run import workers
 from harness.advise.prior import Memory, Model
-from harness.frameworks import PACKAGES
-from harness.frameworks import START_S
-from harness.core.records import Measurement, Status
+from harness.analysis import statistics
 from harness.analysis.statistics import Estimate
-from harness.core.find_strategies import Catalogue, FOLDER
+from harness.core.find_strategies import FOLDER, Catalogue
+from harness.core.records import Measurement, Status, Task
 from harness.core.strategy import Strategy
-from harness.core.task import Task
+from harness.frameworks import PACKAGES, START_S
+from harness.run import workers
 
 PROMISING = 4.0
 """Strategies that are expected to take longer than this many times the fastest come after all others."""

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis import statistics
-from harness.core.records import Measurement, Status
 from harness.analysis.statistics import Estimate
+from harness.core.records import Measurement, Status
 
 SEVERITY = (
     Status.OK,

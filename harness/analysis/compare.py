@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from harness.analysis import statistics, table
-from harness.core import store
-from harness.analysis.table import Panel
 from harness.analysis.cases import Place, number
-from harness.core.records import Status, plain
 from harness.analysis.statistics import Estimate, Interval, Verdict
+from harness.analysis.table import Panel
+from harness.core import store
+from harness.core.records import Status, plain
 from harness.core.store import Run
 
 SAME_MACHINE = ("architecture", "processor", "cores_physical", "cores_logical", "cores_available", "memory_bytes")

@@ -17,8 +17,8 @@ import pandas as pd
 
 from harness.analysis import statistics
 from harness.analysis.cases import MEDIANS, Place, as_line, as_list, is_count, number, or_nan, pass_of, text
-from harness.core.records import Measurement
 from harness.analysis.statistics import Estimate, Interval
+from harness.core.records import Measurement
 from harness.core.store import Run
 
 DEFAULT_BASELINE = "tf1/session-loop"

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from harness.core import find_strategies, find_workloads, plugins as pluginss_
-from harness.cli.options import refuse
-from harness.core.find_strategies import Catalogue
+from harness.cli.options import Json, Plugins, discovered
+from harness.core import find_workloads
 
 app = typer.Typer(help="List what can be measured, without loading any framework.", no_args_is_help=True)
-
-Plugins = Annotated[
-    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A strategy file outside strategies/; repeatable.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")]
 
 
 @app.command("strategies")
@@ -50,8 +43,8 @@ def list_strategies(as_json: Json = False, plugin: Plugins = None) -> None:
 @app.command("workloads")
 def list_workloads(as_json: Json = False) -> None:
     """Every workload: a model, its loss, its parameters and its batches."""
-    from harness.reference.workload_info import facts
     from harness.frameworks.child_process import IsolatedError
+    from harness.reference.workload_info import facts
 
     entries: list[dict[str, Any]] = []
     for workload in [*find_workloads.builtin(), *find_workloads.others()]:
@@ -83,11 +76,3 @@ def list_workloads(as_json: Json = False) -> None:
             f"  per instance: {entry['gradient_bytes_per_instance'] / 1e3:,.1f} kB of gradients, "
             f"{(entry['flops_per_instance'] or 0) / 1e6:,.3g} Mflop; runs in {entry['framework']}"
         )
-
-
-def discovered(plugins: list[Path] | None) -> Catalogue:
-    """The catalogue, or a refusal that says what is wrong with a plugin."""
-    try:
-        return find_strategies.discover(plugins or ())
-    except pluginss_.PluginError as error:
-        refuse(str(error))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from harness.cli.options import refuse
 from harness.core.domain import FRAMEWORKS
 from harness.core.find_strategies import LOCAL_FOLDER
-from harness.core.plugins import PluginError, suggestion
 from harness.core.find_workloads import LOCAL_FOLDER as WORKLOADS
+from harness.core.plugins import PluginError, suggestion
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def strategy(name: str) -> Path:
+def write_strategy(name: str) -> Path:
     """Write `strategies/<framework>/<name>.py` below the current folder: one loop over the instances.
 
     Raises:
@@ -28,7 +32,7 @@ def strategy(name: str) -> Path:
     return _write(LOCAL_FOLDER / framework, own, f"strategy_{framework}.py")
 
 
-def workload(name: str, framework: str | None) -> Path:
+def write_workload(name: str, framework: str | None) -> Path:
     """Write `workloads/<name>.py` below the current folder, for one framework, or through `ops` for all.
 
     Raises:
@@ -51,3 +55,40 @@ def _write(folder: Path, name: str, template: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+app = typer.Typer(help="Write a file that already runs, to start from.", no_args_is_help=True)
+
+
+@app.command("strategy")
+def new_strategy(name: Annotated[str, typer.Argument(metavar="FRAMEWORK/NAME", help="Such as torch/my-idea.")]) -> None:
+    """Write strategies/<framework>/<name>.py below the current folder.
+
+    Example: `pergrad new strategy torch/my-idea`.
+    """
+    try:
+        path = write_strategy(name)
+    except PluginError as error:
+        refuse(str(error))
+    typer.echo(f"{path} is a strategy that runs. Next: edit it, then\n\n    pergrad check {name}\n")
+
+
+@app.command("workload")
+def new_workload(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as my-model.")],
+    framework: Annotated[
+        str | None,
+        typer.Option(metavar="tf1|tf2|jax|torch|numpy", help="Written in it.  [default: through ops, for all]"),
+    ] = None,
+) -> None:
+    """Write workloads/<name>.py below the current folder.
+
+    Example: `pergrad new workload my-model --framework torch`.
+    """
+    try:
+        path = write_workload(name, framework)
+    except PluginError as error:
+        refuse(str(error))
+    typer.echo(
+        f"{path} is a workload that runs. Next: edit it, then\n\n    pergrad advise --workload {name} --batch-size 64\n"
+    )

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-if TYPE_CHECKING:
-    from harness.run.plan import Plan
+from harness.core import find_strategies
+from harness.core.find_strategies import Catalogue
+from harness.core.plugins import PluginError
 
+Plugins = Annotated[
+    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A strategy file outside strategies/; repeatable.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")]
 Results = Annotated[Path, typer.Option("--results", metavar="FOLDER", help="Where runs are stored.")]
 Reports = Annotated[Path, typer.Option("--reports", metavar="FOLDER", help="Where reports are written.")]
 
-DTYPES = ("float32", "float64", "bfloat16")
-
 ALLOCATORS = {"default": ("default",), "reuse": ("reuse",), "all": ("default", "reuse")}
-
-DEFAULT_WORKLOADS = ("policy", "cnn", "mlp")
-"""The smallest results first: a process that has freed large ones gets memory in another way afterwards."""
 
 
 def refuse(message: str) -> NoReturn:
@@ -64,33 +62,6 @@ def percent(option: str, text: str) -> float:
     return float(match[1]) / 100
 
 
-def workloads(given: Sequence[str]) -> dict[str, str]:
-    """Name -> where it is found, of the workloads asked for; `all` means those that `pergrad list workloads` shows.
-
-    Without any they are `DEFAULT_WORKLOADS` and those of the current folder and of installed packages.
-    """
-    from harness.core.find_workloads import builtin, find, others, unavailable
-
-    found = [find(name) for name in given or DEFAULT_WORKLOADS if name != "all"]
-    if "all" in given:
-        found = [*map(find, DEFAULT_WORKLOADS), *builtin(), *found]
-    if "all" in given or not given:
-        found += others()
-        for name, reason in unavailable().items():
-            typer.echo(f"{name}: unavailable: {reason}", err=True)
-    return {workload.name: workload.source for workload in found}
-
-
-def bound(wanted: Plan) -> Plan:
-    """The plan with its cores checked; `--threads N` alone binds to N cores, the only way to limit XLA's threads."""
-    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if wanted.cpus and not set(wanted.cpus) <= set(available):
-        refuse(f"--cpus {','.join(map(str, wanted.cpus))}: available here are {','.join(map(str, available))}")
-    if wanted.threads and not wanted.cpus and wanted.threads < len(available):
-        return replace(wanted, cpus=tuple(available[: wanted.threads]))
-    return wanted
-
-
 def run_folder(given: str, results: Path) -> Path:
     """The folder of a run given by its name or path."""
     from harness.core import store
@@ -100,3 +71,11 @@ def run_folder(given: str, results: Path) -> Path:
         if (candidate / store.RUN_FILE).exists():
             return candidate
     refuse(f"there is no run {given!r} in {results}; {suggestion(given, [path.name for path in store.runs(results)])}")
+
+
+def discovered(plugins: list[Path] | None) -> Catalogue:
+    """The catalogue, or a refusal that says what is wrong with a plugin."""
+    try:
+        return find_strategies.discover(plugins or ())
+    except PluginError as error:
+        refuse(str(error))

@@ -33,23 +33,9 @@ from typing import Any
 
 from harness.core.domain import FRAMEWORKS
 from harness.core.plugins import PluginError, check_interface, load_file, suggestion
-from harness.core.workload import Arrays, Workload, cast, is_floating, split, workload
+from harness.core.workload import Workload
 
-__all__ = [
-    "Arrays",
-    "Workload",
-    "builtin",
-    "cast",
-    "find",
-    "is_floating",
-    "load",
-    "others",
-    "split",
-    "unavailable",
-    "workload",
-]
-
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parents[1] / "workloads"
 LOCAL_FOLDER = Path("workloads")
 """Where `pergrad new` puts a workload, below the current folder."""
 

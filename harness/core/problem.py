@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 Array = Any
 """An array of the framework at hand: `jax.Array`, `torch.Tensor`, `tf.Tensor`, `numpy.ndarray`."""
 
@@ -30,6 +32,13 @@ Losses = Callable[[Any, Parameters, Batch], Array]
 
 CLIP_NORM = 1.0
 """What private training usually clips to."""
+
+WEIGHTS_SEED = 5
+
+
+def weights(size: int) -> np.ndarray[Any, Any]:
+    """The weight of every instance for weighted sums of gradients, (B,): standard normal, as advantages often are."""
+    return np.random.default_rng([WEIGHTS_SEED, size]).standard_normal(size)
 
 
 @dataclass(frozen=True)

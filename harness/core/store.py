@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.core.records import Measurement, SCHEMA_VERSION, Status, plain
+from harness.core.records import SCHEMA_VERSION, Measurement, Status, plain
 
 RUN_FILE = "run.json"
 ROWS_FILE = "measurements.jsonl"

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.layouts import Layout
-from harness.core.problem import Losses
 from harness.core.domain import FRAMEWORKS, INTERFACE
+from harness.core.layouts import Layout
 from harness.core.plugins import PluginError, check_interface
+from harness.core.problem import Losses
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.core import problem as problems_
 from harness.core.layouts import Layout
-from harness.core.problem import Gradients, Losses, Problem
+from harness.core.problem import Gradients, Losses, Problem, weights
 from harness.core.workload import Arrays, Workload, cast, split
 
 
@@ -80,11 +79,11 @@ class Adapter(ABC):
         """
         floats, state = split(self.native(parameters, workload.layouts))
         dtype = next(iter(floats.values())).dtype.name
-        weights = cast({"weights": problems_.weights(batch_size)}, dtype)
+        weighting = cast({"weights": weights(batch_size)}, dtype)
         example = self.native(cast(workload.batches(seed=0, size=1, count=1)[0], dtype), workload.layouts)
         problem = replace(
             self._bind(workload, floats, state, device, batch_size),
-            weights=self.place(weights, device)["weights"],
+            weights=self.place(weighting, device)["weights"],
             example=self.place(example, device),
         )
         if state:

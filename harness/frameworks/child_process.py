@@ -18,8 +18,35 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness.frameworks.child_process import environment
 from harness.core.plugins import load_file
+from harness.frameworks import adapter_class
+
+START_LIMIT_S = 120.0
+"""What importing a framework may take."""
+
+ALLOCATORS = {
+    "default": {},
+    # glibc keeps what is freed and takes large blocks from the heap, so that large results land on pages that the
+    # process already has: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
+    "reuse": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(16 << 30)},
+}
+"""Memory policy -> environment variables that make glibc follow it."""
+
+
+def environment(
+    framework: str, device: str, threads: int | None, dtype: str = "float32", allocator: str = "default"
+) -> dict[str, str]:
+    """The environment of a worker, complete before anything is imported in it."""
+    variables = dict(os.environ)
+    variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1", "NVIDIA_TF32_OVERRIDE": "0"}
+    variables |= ALLOCATORS[allocator]
+    if device == "cpu":
+        variables["CUDA_VISIBLE_DEVICES"] = ""
+    if threads is not None:
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        variables |= dict.fromkeys(names, str(threads))
+    variables |= adapter_class(framework).environment(dtype)
+    return variables
 
 
 class IsolatedError(Exception):
@@ -43,7 +70,7 @@ def call(target: str, *arguments: Any, framework: str, dtype: str = "float32", l
         result = Path(folder) / "result.json"
         try:
             subprocess.run(
-                [sys.executable, "-m", "harness.frameworks.child_process", target, str(result)],
+                [sys.executable, "-P", "-m", "harness.frameworks.child_process", target, str(result)],
                 input=json.dumps(arguments),
                 env=environment(framework, "cpu", None, dtype),
                 capture_output=True,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from harness.frameworks.base import Adapter, Device, with_state
+from harness.core.domain import usable_cores
 from harness.core.problem import Gradients, Problem
 from harness.core.workload import Arrays, Workload
+from harness.frameworks.base import Adapter, Device, with_state
 
 
 class JaxAdapter(Adapter):
@@ -82,7 +82,7 @@ class JaxAdapter(Adapter):
 
     def threads(self) -> dict[str, int]:
         """XLA's pool on the CPU has one thread per core that this process may run on."""
-        return {"xla_cpu_pool": len(os.sched_getaffinity(0))}
+        return {"xla_cpu_pool": len(usable_cores())}
 
 
 ADAPTER = JaxAdapter

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.frameworks._tensorflow import TensorFlowAdapter
-from harness.frameworks.base import Device, with_state
 from harness.core.problem import Gradients, GraphProblem, Problem
 from harness.core.workload import Arrays, Workload, cast
+from harness.frameworks._tensorflow import TensorFlowAdapter
+from harness.frameworks.base import Device, with_state
 
 
 class TensorFlow1Adapter(TensorFlowAdapter):

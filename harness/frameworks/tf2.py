@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.frameworks._tensorflow import TensorFlowAdapter
-from harness.frameworks.base import Device, first_array, with_state
 from harness.core.problem import Gradients, Problem
 from harness.core.workload import Arrays, Workload
+from harness.frameworks._tensorflow import TensorFlowAdapter
+from harness.frameworks.base import Device, first_array, with_state
 
 
 class TensorFlow2Adapter(TensorFlowAdapter):

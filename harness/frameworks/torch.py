@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.frameworks.base import Adapter, Device, first_array, with_state
 from harness.core.problem import Gradients, Problem
 from harness.core.workload import Arrays, Workload
+from harness.frameworks.base import Adapter, Device, first_array, with_state
 
 
 class TorchAdapter(Adapter):

@@ -8,20 +8,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.measure import timing_checks
-from harness.reference import build as builds_, compare
-from harness.reference.compare import Agreement
-from harness.measure.timer import FEWEST_CALLS, FEWEST_ROUNDS, Stopwatch, Timing, WARMUP_SHARE, Warmup, round_count, stopping_rule, timed_calls, warm_up
+from harness.core.domain import DTYPES
+from harness.core.problem import Batch, Gradients, Losses, Parameters, Problem, Step
+from harness.core.records import Measurement, Status, Task
+from harness.core.strategy import Strategy
+from harness.core.workload import Arrays, Workload, cast
 from harness.frameworks import Adapter, Device, instrumentation
 from harness.frameworks.base import first_array, to_numpy
+from harness.measure import timing_checks
 from harness.measure.memory import Memory
-from harness.system.info import available_bytes
-from harness.core.problem import Batch, Gradients, Losses, Parameters, Problem, Step
-from harness.core.records import Measurement, Status
-from harness.core.strategy import Strategy
-from harness.core.task import Task
+from harness.measure.timer import (
+    FEWEST_CALLS,
+    FEWEST_ROUNDS,
+    WARMUP_SHARE,
+    Stopwatch,
+    Timing,
+    Warmup,
+    round_count,
+    stopping_rule,
+    timed_calls,
+    warm_up,
+)
+from harness.reference import build as build_reference
+from harness.reference import compare
+from harness.reference.compare import Agreement
 from harness.reference.result import Truth
-from harness.core.workload import Arrays, Workload, cast
+from harness.system.info import available_bytes
 
 LEAK_BYTES = 1 << 20
 """Memory that grows by more than this and a fiftieth of the output with every call is called a leak."""
@@ -99,9 +111,9 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
     """
     task, adapter = subject.task, subject.adapter
     refuse_what_cannot_fit(subject, batch_size)
-    truths = builds_.load(Path(task.truths[batch_size]))
+    truths = build_reference.load(Path(task.truths[batch_size]))
     drawn = subject.drawn(batch_size, len(truths))
-    builds_.refuse_other_inputs(truths[0], subject.workload, subject.parameters(), drawn[0])
+    build_reference.refuse_other_inputs(truths[0], subject.workload, subject.parameters(), drawn[0])
     batches = [subject.place(batch) for batch in drawn]
     problem = subject.bind(batch_size)
     before = timing_checks.digests(adapter, problem, batches) if task.checks else {}
@@ -167,7 +179,7 @@ def refuse_what_cannot_fit(subject: Subject, batch_size: int) -> None:
     if subject.device.kind != "cpu" or subject.task.quantity != "gradients":
         return
     values = sum(value.size for value in subject.workload.initial_parameters(subject.task.seed).values())
-    itemsize = {"float64": 8, "float32": 4, "bfloat16": 2}[subject.task.dtype]
+    itemsize = DTYPES[subject.task.dtype]
     needed, free = batch_size * values * itemsize, available_bytes()
     if needed > free:
         raise MemoryError(
@@ -226,7 +238,9 @@ def _problems(
     place, truth, dtype, quantity = subject.place, truths[0], task.dtype, task.quantity
     yield "clock", timing_checks.outside(timing)
     yield "doubling", timing_checks.doubling(adapter, step, batches, fetch, timing.median_s)
-    fresh = timing_checks.fresh_batches(adapter, step, place, first, truth, fetch, dtype, batches[0], task.seed, quantity)
+    fresh = timing_checks.fresh_batches(
+        adapter, step, place, first, truth, fetch, dtype, batches[0], task.seed, quantity
+    )
     yield "fresh batches", fresh
     yield "independence", timing_checks.independence(step, place, (first, second), truth, fetch, dtype, quantity)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 from harness.frameworks import Adapter, Device
+from harness.system.info import status_bytes
 
 
 class Memory:
@@ -28,27 +27,3 @@ class Memory:
             return on_device
         peak = status_bytes("VmHWM")
         return None if peak is None or self._before is None else max(0, peak - self._before)
-
-
-def status_bytes(field: str) -> int | None:
-    """A memory field of `/proc/self/status` in bytes, None where there is no such file."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:")), None)
-
-
-def available_bytes() -> int:
-    """Memory that can still be taken without swapping: the machine's, or less where a container limits it."""
-    free = psutil.virtual_memory().available
-    limit, used = (_cgroup_bytes(name) for name in ("memory.max", "memory.current"))
-    return free if limit is None or used is None else min(free, limit - used)
-
-
-def _cgroup_bytes(name: str) -> int | None:
-    try:
-        text = (Path("/sys/fs/cgroup") / name).read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from harness.core.task import Task
+    from harness.core.records import Task
     from harness.measure.worker import Worker
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from harness.core.problem import Batch, Gradients, Step
 from harness.frameworks import Adapter
 from harness.system.info import status_bytes
-from harness.core.problem import Batch, Gradients, Step
 
 FEWEST_ROUNDS = 5
 """Timed calls per case at least, however slow."""

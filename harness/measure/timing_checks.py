@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.reference import compare
-from harness.measure.timer import Fetch, Timing
-from harness.frameworks import Adapter
 from harness.core.problem import Batch, Gradients, Problem, Step
 from harness.core.records import Status
-from harness.reference.result import Truth
 from harness.core.workload import Arrays
+from harness.frameworks import Adapter
+from harness.measure.timer import Fetch, Timing
+from harness.reference import compare
+from harness.reference.result import Truth
 
 FRESH_BATCHES = 5
 

@@ -1,7 +1,7 @@
 """One worker process: it imports one framework, measures one job, and tells its parent row by row.
 
-Started by `harness.run.workers` as `python -m harness.measure.worker FD` with the job on standard input. It writes one JSON
-object per line to file descriptor FD: `{"event": "begin", ...}` before a case,
+Started by `harness.run.workers` as `python -m harness.measure.worker FD` with the job on standard input. It
+writes one JSON object per line to file descriptor FD: `{"event": "begin", ...}` before a case,
 `{"event": "row", "row": {...}}` after it, `{"event": "end"}` at the end. What a strategy prints goes elsewhere and
 cannot be taken for a row.
 """
@@ -31,14 +31,14 @@ import pytest
 
 from harness import frameworks
 from harness.analysis import predict
-from harness.core import find_strategies, find_workloads, plugins, strategy as strategys_
-from harness.measure.timer import Stopwatch
+from harness.core import find_strategies, find_workloads, plugins
+from harness.core import strategy as strategy_
+from harness.core.records import Job, Measurement, Status, Task, job_from_json
+from harness.core.strategy import Strategy
 from harness.frameworks import instrumentation
 from harness.measure.case import Evaluations, Subject, Witnesses, least_seconds, measure, trial
+from harness.measure.timer import Stopwatch
 from harness.system.interference import pulse_s
-from harness.core.records import Measurement, Status
-from harness.core.strategy import Strategy
-from harness.core.task import Job, Task, from_json
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -131,7 +131,7 @@ def classify(error: BaseException) -> tuple[Status, str]:
     """The status that an exception of a strategy means, and the reason in one line."""
     text = str(error).strip().partition("\n")[0][:500]
     named = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if isinstance(error, strategys_.Unsupported):
+    if isinstance(error, strategy_.Unsupported):
         return Status.UNSUPPORTED, text or "no reason given"
     if DATA_DEPENDENT.search(named):
         return Status.UNSUPPORTED, f"data-dependent control flow: {text}"
@@ -154,7 +154,7 @@ def run(job: Job, emit: Emit) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         pytest.main(
             [
-                str(Path(__file__).with_name("stopwatch.py")),
+                str(Path(__file__).with_name("pytest_item.py")),
                 *("-c", os.devnull, "--rootdir", scratch, "-q", "-s", "--assert=plain"),
                 *("-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "pytest_benchmark.plugin"),
                 *("--benchmark-disable-gc", "--benchmark-warmup=off", "--benchmark-storage", f"file://{scratch}"),
@@ -166,7 +166,7 @@ def run(job: Job, emit: Emit) -> None:
 def main() -> None:
     """Read the job from standard input, write events to the file descriptor given as the only argument."""
     die_with_parent()
-    job = from_json(sys.stdin.read())
+    job = job_from_json(sys.stdin.read())
     if job[0].cpus is not None:
         os.sched_setaffinity(0, job[0].cpus)  # before the frameworks count the cores
     descriptor = int(sys.argv[1])
@@ -193,7 +193,7 @@ def die_with_parent() -> None:
 def _last_frames() -> str:
     """The end of the traceback, with paths relative to the project, since rows travel to other people."""
     text = traceback.format_exc(limit=-4).strip()
-    for folder in (sysconfig.get_path("purelib"), str(Path(__file__).resolve().parent.parent)):
+    for folder in (sysconfig.get_path("purelib"), str(Path(__file__).resolve().parents[2])):
         text = text.replace(folder + os.sep, "")
     return text[-3000:]
 

@@ -1,9 +1,9 @@
 """The truth: per-instance gradients in float64, by an engine that is no contestant.
 
-HIPS autograd on NumPy differentiates one instance at a time (`harness.reference.gradients`). It is evaluated at the inputs that
-the strategies see, that is after they were rounded to the dtype under test. Beside each true row stands its
-yardstick (`harness.reference.tolerance`), which tells honest rounding from a wrong result. What cannot be computed through
-`ops` is computed by its own framework instead, and the truth says so.
+HIPS autograd on NumPy differentiates one instance at a time (`harness.reference.gradients`). It is evaluated at the
+inputs that the strategies see, that is after they were rounded to the dtype under test. Beside each true row stands its
+yardstick (`harness.reference.tolerance`), which tells honest rounding from a wrong result. What cannot be computed
+through `ops` is computed by its own framework instead, and the truth says so.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from harness.core import find_workloads, problem
+from harness.core.domain import QUANTITIES
+from harness.core.plugins import PluginError
+from harness.core.problem import CLIP_NORM
+from harness.core.workload import Arrays, Workload, cast, split
 from harness.frameworks import child_process
 from harness.reference import gradients
 from harness.reference.gradients import Engine
-from harness.core.problem import CLIP_NORM
-from harness.core.domain import QUANTITIES
-from harness.core.plugins import PluginError
 from harness.reference.result import Truth, norms_of
-from harness.core.workload import Arrays, Workload, cast, split
 from harness.reference.tolerance import Yardstick
 
 BATCHES = 3

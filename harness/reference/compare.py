@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.reference.diagnose import of_shape, of_values
 from harness.core.records import Status
-from harness.reference.result import EPSILON, Truth
 from harness.core.workload import Arrays
+from harness.reference.diagnose import of_shape, of_values
+from harness.reference.result import EPSILON, Truth
 
 FACTOR = 16
 """A strategy may err this many times as much as plain arithmetic in its dtype does on the same row ..."""
@@ -32,7 +32,7 @@ class Agreement:
     Attributes:
         status: `ok`, `disagrees` or `nonfinite`.
         reason: what is wrong with which parameter and instance; empty if nothing is.
-        broken: the promise that is broken, a key of `harness.core.contract.PROMISES`; empty if none is.
+        broken: the promise that is broken, a key of `harness.measure.contract.PROMISES`; empty if none is.
         max_relative_error: largest |difference|, relative to the largest true entry of its row.
         worst_parameter: where that is.
         worst_instance: where that is, an index into the batch.

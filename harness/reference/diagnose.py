@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.reference.result import Truth
 from harness.core.workload import Arrays
+from harness.reference.result import Truth
 
 Rows = np.ndarray[Any, Any]
 

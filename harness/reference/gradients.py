@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from harness import frameworks
-from harness.frameworks.base import Adapter, to_numpy
 from harness.core.problem import Losses
 from harness.core.workload import Arrays, Workload, cast, split
+from harness.frameworks.base import Adapter, to_numpy
 
 CHUNK = 16
 """The weighted loss is differentiated this many instances at a time, which bounds its memory."""

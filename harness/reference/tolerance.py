@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.workload import Arrays, Workload, cast, split
 from harness.reference.gradients import Engine
 from harness.reference.result import EPSILON, norms_of
-from harness.core.workload import Arrays, Workload, cast, split
 
 NEIGHBOURS = 4
 """At how many points near the parameters plain arithmetic is watched making its errors."""

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.core import find_workloads
+from harness.core.domain import DTYPES
+from harness.core.workload import Workload, split
 from harness.frameworks import child_process
 from harness.reference import flops, gradients
-from harness.core.workload import Workload, split
-
-ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,8 @@ class Facts:
         shapes: of the parameters that are differentiated, canonical.
         state: names of the parameters that are not, because they are no floating-point numbers.
         frameworks: whose strategies can run it.
-        flops: floating-point operations of one instance's gradient (`harness.reference.flops`); None if the workload is not
-            written through `ops`, so that nobody can count them.
+        flops: floating-point operations of one instance's gradient (`harness.reference.flops`); None if the
+            workload is not written through `ops`, so that nobody can count them.
         reference: what its truth is computed with.
     """
 
@@ -41,7 +40,7 @@ class Facts:
 
     def gradient_bytes(self, dtype: str = "float32") -> int:
         """Bytes of one instance's gradients."""
-        return self.parameter_count * ITEM_BYTES[dtype]
+        return self.parameter_count * DTYPES[dtype]
 
 
 def facts(workload: Workload, seed: int = 0) -> Facts:

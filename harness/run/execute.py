@@ -12,18 +12,17 @@ from pathlib import Path
 
 from harness.analysis import predict
 from harness.core import find_workloads, store
-from harness.reference import build
-from harness.run import plan, workers
-from harness.system import roofline
-from harness.system.roofline import Ceiling
-from harness.reference.workload_info import facts
+from harness.core.records import Case, Job, Measurement, Status, Task
+from harness.core.strategy import Strategy
 from harness.frameworks.child_process import IsolatedError
+from harness.reference import build
+from harness.reference.workload_info import facts
+from harness.run import plan, workers
 from harness.run.plan import Plan
+from harness.system import roofline
 from harness.system.detect import Seen
 from harness.system.interference import Usual
-from harness.core.records import Case, Measurement, Status
-from harness.core.strategy import Strategy
-from harness.core.task import Job, Task
+from harness.system.roofline import Ceiling
 
 OnRow = Callable[[Measurement], None]
 
@@ -57,7 +56,8 @@ class Sweep:
         self.ceilings = {name: roofline.from_json(values) for name, values in info.get("ceilings", {}).items()}
         self._usual = Usual()
         self._facts = {
-            name: facts(find_workloads.find(self.wanted.source(name)), self.wanted.seed) for name in self.wanted.workloads
+            name: facts(find_workloads.find(self.wanted.source(name)), self.wanted.seed)
+            for name in self.wanted.workloads
         }
         self._done = {(row.case, row.pass_number) for row in stored.rows}
         self._without_truth: dict[str, str] = {}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import random
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from harness.core.domain import usable_cores
+from harness.core.find_workloads import builtin, find, others, unavailable
+from harness.core.records import Job, Task
 from harness.core.strategy import Strategy
-from harness.core.task import Job, Task
+from harness.frameworks import START_S
 
 BASELINE = "tf1/session-loop"
 """What speed-ups are relative to: how the question computed its gradients."""
@@ -18,8 +20,13 @@ BASELINE = "tf1/session-loop"
 CONTROL = "tf1/session-loop-again"
 """The baseline under a second name: how far the two are apart is noise."""
 
-MOST_ROW_BYTES = 4 << 30
-"""Results beyond this are skipped: with the copies that checking needs, they would not fit on common machines."""
+
+DEFAULT_WORKLOADS = ("policy", "cnn", "mlp")
+"""The smallest results first: a process that has freed large ones gets memory in another way afterwards."""
+
+
+class PlanError(Exception):
+    """A plan that cannot be measured here; the message says what was given and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,38 @@ def plan_for(workloads: Mapping[str, str], strategies: Sequence[str]) -> Plan:
     """A plan with everything else by default. `workloads` maps names to where they are found (`workloads.find`)."""
     files = {name: source for name, source in workloads.items() if name != source}
     return Plan(tuple(workloads), tuple(strategies), devices=("cpu",), workload_files=files)
+
+
+def requested_workloads(given: Sequence[str]) -> dict[str, str]:
+    """Name -> where it is found, of the workloads asked for; `all` means those that `pergrad list workloads` shows.
+
+    Without any they are `DEFAULT_WORKLOADS` and those of the current folder and of installed packages.
+
+    Raises:
+        PluginError: if there is none of a name.
+    """
+    found = [find(name) for name in given or DEFAULT_WORKLOADS if name != "all"]
+    if "all" in given:
+        found = [*map(find, DEFAULT_WORKLOADS), *builtin(), *found]
+    if "all" in given or not given:
+        found += others()
+        for name, reason in unavailable().items():
+            print(f"{name}: unavailable: {reason}", file=sys.stderr)
+    return {workload.name: workload.source for workload in found}
+
+
+def bind_to_cores(plan: Plan) -> Plan:
+    """The plan with its cores checked; `threads` alone binds to as many cores, the only way to limit XLA's threads.
+
+    Raises:
+        PlanError: if this process may not use one of the cores.
+    """
+    available = usable_cores()
+    if plan.cpus and not set(plan.cpus) <= set(available):
+        raise PlanError(f"--cpus {','.join(map(str, plan.cpus))}: available here are {','.join(map(str, available))}")
+    if plan.threads and not plan.cpus and plan.threads < len(available):
+        return replace(plan, cpus=tuple(available[: plan.threads]))
+    return plan
 
 
 def jobs(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Job]:
@@ -143,53 +182,6 @@ def _most_useful_first(this_pass: Sequence[Job]) -> list[Job]:
         ranked.append((task.strategy == CONTROL, seen[task.framework], job))
     return [job for *_, job in sorted(ranked, key=lambda entry: entry[:2])]
 
-
-def too_large(row_bytes: int, batch_size: int) -> str:
-    """Why the rows of such a batch are not measured; empty if they are."""
-    needed = batch_size * row_bytes
-    if needed <= MOST_ROW_BYTES:
-        return ""
-    return (
-        f"{batch_size} rows take {needed / 2**30:.1f} GiB, "
-        f"the limit is {MOST_ROW_BYTES / 2**30:g} GiB of gradients in one result"
-    )
-
-
-def extrapolate(history: Sequence[tuple[int, float]], batch_size: int) -> float:
-    """The seconds a case will take, from (batch size, seconds) of smaller ones; 0 if they do not tell.
-
-    The time is continued as a power of the batch size, with the exponent between the two largest. If the
-    exponent has been rising, as it does while a cost that grows with B squared overtakes a fixed one, it is
-    taken to rise by half as much again. Times under a second say little about what comes and are not
-    extrapolated.
-    """
-    points = [(size, seconds) for size, seconds in sorted(history) if 0 < size < batch_size and seconds > 0]
-    if len(points) < 2 or points[-1][1] < 1:
-        return 0.0
-    exponents = [math.log(t2 / t1) / math.log(b2 / b1) for (b1, t1), (b2, t2) in itertools.pairwise(points)]
-    rise = max(0.0, exponents[-1] - exponents[-2]) if len(exponents) > 1 else 0.0
-    exponent = exponents[-1] + 1.5 * rise
-    size, seconds = points[-1]
-    return seconds * math.pow(batch_size / size, min(max(exponent, 0.0), 3.0))
-
-
-def trial_size(history: Sequence[tuple[int, float]], batch_size: int, limit_s: float) -> int | None:
-    """A smaller batch size to try first, after a large step: if a cost that grows with B squared might not fit.
-
-    A prediction from smaller sizes errs by a factor of two, and being stopped at the limit costs all of it. Two sizes,
-    of which one was disturbed, tell nothing: what they make look hopeless is tried at twice the size.
-    """
-    size, seconds = max(history, default=(1, 1.0))
-    step = batch_size / size
-    if step < 4:
-        return None
-    if extrapolate(history, batch_size) > limit_s:
-        return size * 2 if len(history) < 3 else None
-    return size * (4 if step > 4 else 2) if seconds * step**2 > limit_s / 2 else None
-
-
-START_S = {"tf1": 6.0, "tf2": 6.0, "jax": 2.0, "torch": 3.0, "numpy": 1.0}
-"""Seconds from starting a worker to its first case, on two cores."""
 
 CASE_S = 0.8
 """Seconds of a case beside its timed calls and their warm-up: batches, build, first call, checks."""

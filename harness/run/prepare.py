@@ -1,25 +1,90 @@
-"""What is known about a run before it is measured: the content of `run.json`, and whether it can be resumed."""
+"""Prepare a run: make its folder with `run.json`, or check that an earlier one can be resumed here."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from harness import __version__
-from harness.core import find_workloads
-from harness.run import plan
-from harness.system import info as infos_, roofline
-from harness.reference.workload_info import facts
-from harness.run.plan import Plan
-from harness.system.detect import Seen
+from harness.core import find_strategies, find_workloads, store
 from harness.core.find_strategies import Catalogue
+from harness.core.store import StoreError
 from harness.core.strategy import Strategy
 from harness.core.workload import Workload
+from harness.reference.workload_info import facts
+from harness.run import plan
+from harness.run.plan import Plan
+from harness.system import detect, roofline
+from harness.system import info as machine_info
+from harness.system.detect import Seen
 
 SAME_MACHINE = ("system", "architecture", "processor", "cores_available", "memory_bytes", "python")
 """What must not differ between the parts of one run."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run folder that exists and holds its plan, ready to be measured."""
+
+    folder: Path
+    wanted: Plan
+    catalogue: Catalogue
+    chosen: Sequence[Strategy]
+    seen: dict[str, Seen]
+
+
+def new_folder(results: Path, name: str | None) -> Path:
+    """Where a new run goes; one without a name is called after date and time."""
+    return results / (name or datetime.now().strftime("%Y-%m-%d-%H%M%S"))
+
+
+def start(wanted: Plan, catalogue: Catalogue, device: str | None, folder: Path) -> Prepared:
+    """Make a new run folder for a plan.
+
+    Raises:
+        PluginError: if a strategy of the plan is unknown.
+        StoreError: if the folder cannot be written.
+    """
+    chosen = [catalogue.find(name) for name in wanted.strategies]
+    store.check_writable(folder.parent)
+    print("Looking at the machine and the frameworks ...", file=sys.stderr)
+    seen = detect.probe(sorted({s.framework for s in chosen}), wanted.threads)
+    wanted = replace(wanted, devices=devices(device, seen))
+    command = " ".join(["pergrad", *sys.argv[1:]])
+    store.create(folder, describe(wanted, catalogue, chosen, seen, command))
+    return Prepared(folder, wanted, catalogue, chosen, seen)
+
+
+def resume(folder: Path, plugins: Sequence[Path], retry: bool, across_machines: bool) -> Prepared:
+    """Go on with a run: its missing cases only, failed ones again with `retry`.
+
+    Raises:
+        StoreError: if there is no run, or this machine or its packages are not those it was started with.
+        PluginError: if a strategy of its plan is not found any more.
+    """
+    run = store.load(folder)
+    wanted = plan_of(run.info)
+    if (differing := differences(run.info)) and not across_machines:
+        raise StoreError(
+            f"{folder} was measured under other conditions ({'; '.join(differing)}); "
+            "start a new run, or mix them knowingly with --across-machines"
+        )
+    catalogue = find_strategies.discover(plugins)
+    chosen = [catalogue.find(name) for name in wanted.strategies]
+    store.repair(folder, lambda row: not (retry and row.status.is_failure))
+    return Prepared(folder, wanted, catalogue, chosen, dict(run.info["frameworks"]))
+
+
+def devices(asked: str | None, seen: dict[str, Seen]) -> tuple[str, ...]:
+    """The kinds of device to measure; a kind that no framework sees is measured only if it was asked for."""
+    found = {device["kind"] for answer in seen.values() for device in answer["devices"]}
+    if asked in ("cpu", "gpu"):
+        return (asked,)
+    return ("cpu", "gpu") if asked == "all" or "gpu" in found else ("cpu",)
 
 
 def describe(
@@ -35,9 +100,9 @@ def describe(
         "pergrad": __version__,
         "baseline": plan.BASELINE,
         "control": plan.CONTROL if has_control else None,
-        "machine": infos_.describe(),
-        "environment": infos_.environment(),
-        "versions": infos_.versions(),
+        "machine": machine_info.describe(),
+        "environment": machine_info.environment(),
+        "versions": machine_info.versions(),
         "frameworks": seen,
         "ceilings": _ceilings(wanted, seen),
         "plan": asdict(wanted),
@@ -62,11 +127,11 @@ def plan_of(info: Mapping[str, Any]) -> Plan:
 
 def differences(info: Mapping[str, Any]) -> list[str]:
     """In what this machine and its packages differ from those a run was started on."""
-    here, there = infos_.describe(), info.get("machine", {})
+    here, there = machine_info.describe(), info.get("machine", {})
     found = [
         f"{name}: {there.get(name)} there, {here[name]} here" for name in SAME_MACHINE if there.get(name) != here[name]
     ]
-    installed, recorded = infos_.versions(), info.get("versions", {})
+    installed, recorded = machine_info.versions(), info.get("versions", {})
     for package in sorted(set(installed) | set(recorded)):
         if installed.get(package) != recorded.get(package):
             found.append(f"{package}: {recorded.get(package)} there, {installed.get(package)} here")

@@ -17,15 +17,11 @@ from typing import IO, Any
 
 import psutil
 
-from harness import frameworks
-from harness.core.records import Measurement, Status
-from harness.core.task import Job, Task, to_json
+from harness.core.records import Job, Measurement, Status, Task, job_to_json
+from harness.frameworks.child_process import START_LIMIT_S, environment
 
 TAG = "PERGRAD_WORKER"
 """Environment variable by which a worker's descendants are known."""
-
-START_LIMIT_S = 120.0
-"""What importing a framework may take."""
 
 
 class Overdue(Exception):
@@ -49,31 +45,6 @@ class Deadline:
     def left_s(self) -> float:
         """Seconds left for the next event, 0 when there are none."""
         return max(0.0, self._limit_s - self.past_s())
-
-
-ALLOCATORS = {
-    "default": {},
-    # glibc keeps what is freed and takes large blocks from the heap, so that large results land on pages that the
-    # process already has: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
-    "reuse": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(16 << 30)},
-}
-"""Memory policy -> environment variables that make glibc follow it."""
-
-
-def environment(
-    framework: str, device: str, threads: int | None, dtype: str = "float32", allocator: str = "default"
-) -> dict[str, str]:
-    """The environment of a worker, complete before anything is imported in it."""
-    variables = dict(os.environ)
-    variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1", "NVIDIA_TF32_OVERRIDE": "0"}
-    variables |= ALLOCATORS[allocator]
-    if device == "cpu":
-        variables["CUDA_VISIBLE_DEVICES"] = ""
-    if threads is not None:
-        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        variables |= dict.fromkeys(names, str(threads))
-    variables |= frameworks.adapter_class(framework).environment(dtype)
-    return variables
 
 
 def measure(job: Job) -> Iterator[Measurement]:
@@ -193,7 +164,7 @@ def _spawn(job: Job, stderr: IO[str], tag: str) -> tuple[subprocess.Popen[str], 
     task = job[0]
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness.measure.worker", str(write_end)],
+        [sys.executable, "-P", "-m", "harness.measure.worker", str(write_end)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=stderr,
@@ -209,7 +180,7 @@ def _spawn(job: Job, stderr: IO[str], tag: str) -> tuple[subprocess.Popen[str], 
     os.close(write_end)
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(to_json(job))
+        process.stdin.write(job_to_json(job))
         process.stdin.close()
     return process, read_end
 

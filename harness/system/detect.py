@@ -28,7 +28,7 @@ def probe(names: Sequence[str], threads: int | None) -> dict[str, Seen]:
 
 
 def _ask(name: str, threads: int | None) -> Seen:
-    command = [sys.executable, "-m", "harness.system.detect", name, *([str(threads)] if threads else [])]
+    command = [sys.executable, "-P", "-m", "harness.system.detect", name, *([str(threads)] if threads else [])]
     try:
         done = subprocess.run(
             command,

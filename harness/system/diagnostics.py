@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness import frameworks
+from harness.analysis import formats
 from harness.analysis.predict import MOST_ROW_BYTES
 from harness.system.detect import Seen
-from harness.analysis import formats
 
 OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 

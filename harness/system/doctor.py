@@ -22,14 +22,14 @@ import psutil
 
 from harness import frameworks
 from harness.core import find_strategies, find_workloads
-from harness.run import lock
-from harness.system import detect, diagnostics, info
-from harness.system.diagnostics import Finding, PROBLEM, Peer, WARNING, Watched
-from harness.system.info import available_bytes
-from harness.frameworks.child_process import START_LIMIT_S, environment
+from harness.core.domain import usable_cores
 from harness.core.find_strategies import Catalogue
 from harness.core.plugins import PluginError
 from harness.core.strategy import Strategy
+from harness.frameworks.child_process import START_LIMIT_S, environment
+from harness.system import detect, diagnostics, info, lock
+from harness.system.diagnostics import PROBLEM, WARNING, Finding, Peer, Watched
+from harness.system.info import available_bytes
 
 SAMPLE_S = 1.0
 """How long the machine is watched."""
@@ -117,7 +117,7 @@ def watch() -> Watched:
             name = str(process.info["name"])
             programs[name] = programs.get(name, 0.0) + process.cpu_percent() / 100
     busiest = sorted(programs.items(), key=lambda program: -program[1])[:3]
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(times))
+    usable = usable_cores()
     mine = [core for number, core in enumerate(times) if number in usable] or times
     kinds = ("user", "nice", "system", "irq", "softirq")
     return Watched(

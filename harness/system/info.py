@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import threadpoolctl
 
-from harness.system.info import available_bytes
+from harness.core.domain import usable_cores
 
 PACKAGES = (
     "tensorflow",
@@ -48,7 +48,7 @@ def describe() -> dict[str, Any]:
         "processor": processor(),
         "cores_physical": psutil.cpu_count(logical=False),
         "cores_logical": psutil.cpu_count(),
-        "cores_available": available_cores(),
+        "cores_available": len(usable_cores()),
         "cpu_quota": cpu_quota(),
         "caches": caches(),
         "frequency_policy": _line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -101,11 +101,6 @@ def blas() -> str | None:
     return ", ".join(named) or None
 
 
-def available_cores() -> int:
-    """Cores this process may use, which an affinity mask can make fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def versions() -> Mapping[str, str]:
     """Installed versions of the packages that the numbers depend on; absent ones are left out."""
     found = {}
@@ -115,6 +110,30 @@ def versions() -> Mapping[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def status_bytes(field: str) -> int | None:
+    """A memory field of `/proc/self/status` in bytes, None where there is no such file."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:")), None)
+
+
+def available_bytes() -> int:
+    """Memory that can still be taken without swapping: the machine's, or less where a container limits it."""
+    free = psutil.virtual_memory().available
+    limit, used = (_cgroup_bytes(name) for name in ("memory.max", "memory.current"))
+    return free if limit is None or used is None else min(free, limit - used)
+
+
+def _cgroup_bytes(name: str) -> int | None:
+    try:
+        text = (Path("/sys/fs/cgroup") / name).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
 
 
 def _line(path: str | Path) -> str | None:

@@ -1,8 +1,8 @@
 """What the machine can do at best: how fast it fills memory, and how fast it multiplies matrices.
 
 No strategy can write its rows faster than the machine fills a buffer, or compute faster than a large product of
-matrices runs. Measured at the start of a run in a process of its own: `python -m harness.system.roofline FRAMEWORK DEVICE`
-prints one JSON object. The CPU is measured with NumPy, a GPU with the first framework that sees one.
+matrices runs. Measured at the start of a run in a process of its own:
+`python -m harness.system.roofline FRAMEWORK DEVICE` prints one JSON object. The CPU is measured with NumPy, a GPU with the first framework that sees one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.system.info import available_cores
+from harness.core.domain import usable_cores
 from harness.frameworks.child_process import environment
 
 FILL_BYTES = 256 << 20
@@ -42,7 +42,7 @@ class Ceiling:
 
 def measure(framework: str, device: str, threads: int | None) -> Ceiling | None:
     """Measure in a fresh process; None if that fails, since a run can do without."""
-    command = [sys.executable, "-m", "harness.system.roofline", framework, device]
+    command = [sys.executable, "-P", "-m", "harness.system.roofline", framework, device]
     try:
         done = subprocess.run(
             command,
@@ -63,7 +63,7 @@ def from_json(values: Mapping[str, Any] | None) -> Ceiling | None:
 
 
 def _cpu() -> Ceiling:
-    cores = available_cores()
+    cores = len(usable_cores())
     count = FILL_BYTES // 4
     matrix = np.random.default_rng(0).random((MATRIX, MATRIX), dtype=np.float32)
     product = np.empty_like(matrix)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.workloads import _data
+from harness.core import synthetic
 from harness.core.layouts import IMAGE, KERNEL, Layout
 from harness.core.problem import Array, Batch, Parameters
 
@@ -38,7 +38,7 @@ def losses(ops: Any, parameters: Parameters, batch: Batch) -> Array:
 def parameters(rng: np.random.Generator, widths: Sequence[int] = WIDTHS) -> dict[str, np.ndarray[Any, Any]]:
     """Kernels (3, 3, inputs, outputs) and biases of `conv1` to `conv8`."""
     channels = enumerate(itertools.pairwise(widths), start=1)
-    return _data.layers(rng, {f"conv{layer}": (3, 3, inputs, outputs) for layer, (inputs, outputs) in channels})
+    return synthetic.layers(rng, {f"conv{layer}": (3, 3, inputs, outputs) for layer, (inputs, outputs) in channels})
 
 
 def batch(rng: np.random.Generator, size: int, widths: Sequence[int] = WIDTHS) -> dict[str, np.ndarray[Any, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.workloads import _data
+from harness.core import synthetic
 from harness.core.layouts import IMAGE, KERNEL, Layout, flattened_image
 from harness.core.problem import Array, Batch, Parameters
 
@@ -36,7 +36,7 @@ def losses(ops: Any, parameters: Parameters, batch: Batch) -> Array:
 def parameters(rng: np.random.Generator, widths: Sequence[int] = WIDTHS) -> dict[str, np.ndarray[Any, Any]]:
     """Kernels (height, width, inputs, outputs), weights (inputs, outputs), biases."""
     first, second, hidden = widths
-    return _data.layers(
+    return synthetic.layers(
         rng,
         {
             "conv1": (8, 8, 1, first),
@@ -49,7 +49,7 @@ def parameters(rng: np.random.Generator, widths: Sequence[int] = WIDTHS) -> dict
 
 def batch(rng: np.random.Generator, size: int, widths: Sequence[int] = WIDTHS) -> dict[str, np.ndarray[Any, Any]]:
     """`image` (B, 28, 28, 1) and `label` (B,), integers from 0 to 9."""
-    image, label = _data.digits(rng, size)
+    image, label = synthetic.digits(rng, size)
     return {"image": image, "label": label}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.workloads import _data
+from harness.core import synthetic
 from harness.core.problem import Array, Batch, Parameters
 
 SIZES = {"vocabulary": 10_004, "width": 16, "tokens": 256}
@@ -31,10 +31,10 @@ def losses(ops: Any, parameters: Parameters, batch: Batch) -> Array:
 def parameters(rng: np.random.Generator, sizes: dict[str, int] = SIZES) -> dict[str, np.ndarray[Any, Any]]:
     """`embedding.table` (vocabulary, width) and a dense layer."""
     table = rng.standard_normal((sizes["vocabulary"], sizes["width"]))
-    return {"embedding.table": table, **_data.layers(rng, {"logits": (sizes["width"], 2)})}
+    return {"embedding.table": table, **synthetic.layers(rng, {"logits": (sizes["width"], 2)})}
 
 
 def batch(rng: np.random.Generator, size: int, sizes: dict[str, int] = SIZES) -> dict[str, np.ndarray[Any, Any]]:
     """`tokens` (B, tokens), integers, 0 is padding; `mask` (B, tokens), 0 there, else 1; `label` (B,), 0 or 1."""
-    tokens, mask = _data.texts(rng, size, sizes["tokens"], sizes["vocabulary"])
+    tokens, mask = synthetic.texts(rng, size, sizes["tokens"], sizes["vocabulary"])
     return {"tokens": tokens, "mask": mask, "label": rng.integers(2, size=size)}

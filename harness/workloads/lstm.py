@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.workloads import _data
-from harness.core.layouts import Layout, TRANSPOSED
+from harness.core import synthetic
+from harness.core.layouts import TRANSPOSED, Layout
 from harness.core.problem import Array, Batch, Parameters
 
 SIZES = {"vocabulary": 10_004, "width": 100, "units": 100, "tokens": 32}
@@ -40,13 +40,13 @@ def parameters(rng: np.random.Generator, sizes: dict[str, int] = SIZES) -> dict[
         "lstm.input_weight": rng.uniform(-bound, bound, (width, 4 * units)),
         "lstm.hidden_weight": rng.uniform(-bound, bound, (units, 4 * units)),
         "lstm.bias": rng.uniform(-bound, bound, 4 * units),
-        **_data.layers(rng, {"logits": (units, 2)}),
+        **synthetic.layers(rng, {"logits": (units, 2)}),
     }
 
 
 def batch(rng: np.random.Generator, size: int, sizes: dict[str, int] = SIZES) -> dict[str, np.ndarray[Any, Any]]:
     """`tokens` (B, tokens), integers, and `label` (B,), 0 or 1."""
-    tokens = _data.words(rng, (size, sizes["tokens"]), sizes["vocabulary"])
+    tokens = synthetic.words(rng, (size, sizes["tokens"]), sizes["vocabulary"])
     return {"tokens": tokens, "label": rng.integers(2, size=size)}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.workloads import _data
+from harness.core import synthetic
 from harness.core.problem import Array, Batch, Parameters
 
 WIDTHS = (784, 256, 256, 10)
@@ -29,10 +29,10 @@ def losses(ops: Any, parameters: Parameters, batch: Batch) -> Array:
 def parameters(rng: np.random.Generator, widths: Sequence[int] = WIDTHS) -> dict[str, np.ndarray[Any, Any]]:
     """Weights of shape (inputs, outputs) and biases."""
     layers = zip(("hidden1", "hidden2", "logits"), widths[:-1], widths[1:], strict=True)
-    return _data.layers(rng, {name: (inputs, outputs) for name, inputs, outputs in layers})
+    return synthetic.layers(rng, {name: (inputs, outputs) for name, inputs, outputs in layers})
 
 
 def batch(rng: np.random.Generator, size: int, widths: Sequence[int] = WIDTHS) -> dict[str, np.ndarray[Any, Any]]:
     """`image` (B, 784) and `label` (B,), integers from 0 to 9."""
-    image, label = _data.digits(rng, size)
+    image, label = synthetic.digits(rng, size)
     return {"image": image.reshape(size, 28 * 28), "label": label}

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.core.problem import Array, Batch, Parameters
 
-OBSERVATIONS = Path(__file__).parent / "cartpole_observations.npy"
+OBSERVATIONS = Path(__file__).parent / "data" / "cartpole_observations.npy"
 
 
 def losses(ops: Any, parameters: Parameters, batch: Batch) -> Array:

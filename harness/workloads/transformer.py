@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.workloads import _data
+from harness.core import synthetic
 from harness.core.problem import Array, Batch, Parameters
 
 SIZES = {"vocabulary": 2_000, "width": 64, "hidden": 256, "tokens": 32}
@@ -40,7 +40,7 @@ def parameters(rng: np.random.Generator, sizes: dict[str, int] = SIZES) -> dict[
     return {
         "embedding.table": 0.02 * rng.standard_normal((sizes["vocabulary"], width)),
         "position.table": 0.02 * rng.standard_normal((sizes["tokens"], width)),
-        **_data.layers(
+        **synthetic.layers(
             rng,
             {
                 **dict.fromkeys(("query", "key", "value", "mixed"), (width, width)),
@@ -54,7 +54,7 @@ def parameters(rng: np.random.Generator, sizes: dict[str, int] = SIZES) -> dict[
 
 def batch(rng: np.random.Generator, size: int, sizes: dict[str, int] = SIZES) -> dict[str, np.ndarray[Any, Any]]:
     """`tokens` and, one position later, `next`: both (B, tokens), integers."""
-    words = _data.words(rng, (size, sizes["tokens"] + 1), sizes["vocabulary"])
+    words = synthetic.words(rng, (size, sizes["tokens"] + 1), sizes["vocabulary"])
     return {"tokens": words[:, :-1], "next": words[:, 1:]}
 
 

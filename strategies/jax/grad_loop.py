@@ -1,4 +1,4 @@
-from harness import Batch, Gradients, Problem, Step, strategy
+from pergrad import Batch, Gradients, Problem, Step, strategy
 
 
 @strategy(framework="jax", source="JAX documentation: jax.grad and jax.jit, in a Python loop", full_only=True)

@@ -1,6 +1,6 @@
 from functools import partial
 
-from harness import Problem, Step, strategy
+from pergrad import Problem, Step, strategy
 
 
 @strategy(framework="jax", source="JAX documentation of jax.lax.map: batch_size", full_only=True)

@@ -1,6 +1,6 @@
 from functools import partial
 
-from harness import Batch, Gradients, Parameters, Problem, Step, strategy
+from pergrad import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
 @strategy(framework="jax", source="I. Goodfellow, arXiv 1510.01799; buffers donated", reuses_output=True)

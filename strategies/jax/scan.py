@@ -1,4 +1,4 @@
-from harness import Batch, Gradients, Parameters, Problem, Step, strategy
+from pergrad import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
 @strategy(framework="jax", source="JAX documentation of jax.lax.scan", full_only=True)

@@ -1,6 +1,6 @@
 import os
 
-from harness import Batch, Gradients, Problem, Step, Unsupported, strategy
+from pergrad import Batch, Gradients, Problem, Step, Unsupported, strategy
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 

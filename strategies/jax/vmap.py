@@ -1,4 +1,4 @@
-from harness import Problem, Step, strategy
+from pergrad import Problem, Step, strategy
 
 
 @strategy(framework="jax", source="JAX documentation, advanced automatic differentiation: per-example gradients")

@@ -1,4 +1,4 @@
-from harness import Batch, Gradients, Parameters, Problem, Step, strategy
+from pergrad import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
 @strategy(

@@ -1,4 +1,4 @@
-from harness import Array, Batch, Parameters, Problem, Step, strategy
+from pergrad import Array, Batch, Parameters, Problem, Step, strategy
 
 
 @strategy(

@@ -1,4 +1,4 @@
-from harness import Batch, Gradients, Problem, Step, strategy
+from pergrad import Batch, Gradients, Problem, Step, strategy
 
 
 @strategy(

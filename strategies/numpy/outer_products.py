@@ -1,4 +1,4 @@
-from harness import Problem, Step, strategy
+from pergrad import Problem, Step, strategy
 
 
 @strategy(framework="numpy", source="I. Goodfellow, arXiv 1510.01799, on NumPy", reuses_output=True, full_only=True)

@@ -1,4 +1,4 @@
-from harness import GraphProblem, Step, strategy
+from pergrad import GraphProblem, Step, strategy
 
 
 @strategy(

@@ -1,4 +1,4 @@
-from harness import Batch, Gradients, GraphProblem, Step, strategy
+from pergrad import Batch, Gradients, GraphProblem, Step, strategy
 
 
 @strategy(framework="tf1", source="first answer to the question: concurrent steps on one session")
@@ -20,7 +20,7 @@ def concurrent_sessions(problem: GraphProblem) -> Step:
     gradients = dict(zip(problem.parameters, tf.gradients(loss, variables, unconnected_gradients="zero")))
     session = problem.session()
 
-    threads = len(os.sched_getaffinity(0))
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     problem.facts["threads"] = threads
     pool = ThreadPoolExecutor(threads)
 

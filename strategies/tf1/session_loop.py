@@ -1,4 +1,4 @@
-from harness import Batch, Gradients, GraphProblem, Step, strategy
+from pergrad import Batch, Gradients, GraphProblem, Step, strategy
 
 
 @strategy(framework="tf1", source="the question: one session.run per observation")

@@ -1,4 +1,4 @@
-from harness import Batch, Gradients, Problem, Step, strategy
+from pergrad import Batch, Gradients, Problem, Step, strategy
 
 
 @strategy(framework="tf2", source="TensorFlow guide: Jacobians, with tf.function(jit_compile=True)", full_only=True)

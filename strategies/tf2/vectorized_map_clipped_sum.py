@@ -1,4 +1,4 @@
-from harness import Batch, Gradients, Parameters, Problem, Step, strategy
+from pergrad import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
 @strategy(framework="tf2", quantity="clipped_sum", source="TensorFlow Privacy: vectorized DP-SGD", full_only=True)

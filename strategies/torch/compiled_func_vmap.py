@@ -1,4 +1,4 @@
-from harness import Problem, Step, Unsupported, strategy
+from pergrad import Problem, Step, Unsupported, strategy
 
 
 @strategy(framework="torch", source="PyTorch documentation: torch.compile of torch.func transforms", full_only=True)

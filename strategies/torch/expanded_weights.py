@@ -1,4 +1,4 @@
-from harness import Batch, Gradients, Problem, Step, strategy
+from pergrad import Batch, Gradients, Problem, Step, strategy
 
 
 @strategy(framework="torch", source="PyTorch, torch.nn.utils._per_sample_grad: ExpandedWeights", full_only=True)

@@ -1,4 +1,4 @@
-from harness import Array, Batch, Gradients, Problem, Step, strategy
+from pergrad import Array, Batch, Gradients, Problem, Step, strategy
 
 
 @strategy(framework="torch", source="PyTorch documentation of torch.autograd.grad: is_grads_batched", full_only=True)

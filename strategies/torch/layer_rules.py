@@ -1,4 +1,4 @@
-from harness import Problem, Step, strategy
+from pergrad import Problem, Step, strategy
 
 
 @strategy(framework="torch", source="I. Goodfellow, arXiv 1510.01799; output buffers reused", reuses_output=True)

@@ -1,4 +1,4 @@
-from harness import Batch, Gradients, Problem, Step, strategy
+from pergrad import Batch, Gradients, Problem, Step, strategy
 
 
 @strategy(framework="torch", source="Opacus, GradSampleModule: force_functorch", requires=("opacus",), full_only=True)

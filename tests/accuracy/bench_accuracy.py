@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from harness.core import find_strategies, find_workloads
-from harness.run import workers
+from harness.core.records import Task
 from harness.frameworks.child_process import environment
-from harness.core.task import Task
+from harness.run import workers
 from tests.conftest import PLANTED, installed
 
 INSIDE = Path(__file__).with_name("inside.py")

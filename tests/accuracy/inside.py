@@ -20,9 +20,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from harness import frameworks
 from harness.core import find_strategies, find_workloads
+from harness.core.records import Task
 from harness.measure import timer
 from harness.measure.case import Evaluations, Subject, Witnesses
-from harness.core.task import Task
 
 KIND, FRAMEWORK, STRATEGY, PLUGIN, WORKLOAD, BATCH_SIZE = json.loads(os.environ["PERGRAD_ACCURACY"])
 PAIRS, PAIRS_IF_SLOW = 25, 9

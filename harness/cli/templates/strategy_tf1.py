@@ -1,4 +1,4 @@
-from harness import GraphProblem, Step, strategy
+from pergrad import GraphProblem, Step, strategy
 
 
 @strategy(framework="tf1", source="where the idea comes from")

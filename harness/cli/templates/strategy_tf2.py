@@ -1,4 +1,4 @@
-from harness import Problem, Step, strategy
+from pergrad import Problem, Step, strategy
 
 
 @strategy(framework="tf2", source="where the idea comes from")

@@ -1,6 +1,6 @@
 """My idea: a dense network of one hidden layer, cross-entropy. Written through `ops`, every framework can run it."""
 
-from harness import draw
+from pergrad import synthetic
 
 
 def losses(ops, parameters, batch):
@@ -12,7 +12,7 @@ def losses(ops, parameters, batch):
 
 def parameters(rng):
     """NumPy arrays by name; gradients are taken at these values."""
-    return draw.layers(rng, {"hidden": (20, 16), "logits": (16, 3)})
+    return synthetic.layers(rng, {"hidden": (20, 16), "logits": (16, 3)})
 
 
 def batch(rng, size):

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis import statistics
-from harness.analysis.table import Line, Panel, speedup_of
-from harness.analysis import formats
-from harness.report.data import captions
+from harness.analysis import formats, statistics
 from harness.analysis.statistics import Verdict
+from harness.analysis.table import Line, Panel, speedup_of
+from harness.report.data import captions
 
 _TIED = 3
 """Ties named in the sentence before it gives their number."""

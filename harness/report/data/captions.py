@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from harness.analysis import formats
 from harness.analysis.table import Panel
 from harness.core.records import Status
-from harness.analysis import formats
 
 _NAMED = 12
 """Gaps named in a caption before it says how many more there are."""

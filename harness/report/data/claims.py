@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.analysis import statistics
-from harness.analysis import formats
-from harness.report.data.evidence import Evidence, PLAIN, Series, Versus, at_every_size, compare
+from harness.analysis import formats, statistics
 from harness.analysis.statistics import Verdict
+from harness.report.data.evidence import PLAIN, Evidence, Series, Versus, at_every_size, compare
 
 LINEAR = 0.9
 """The least exponent in B that counts as linear: ten times the batch then takes at least eight times as long."""

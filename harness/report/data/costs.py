@@ -10,18 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.analysis import statistics
-from harness.analysis.table import Line, Panel, known
+from harness.analysis import formats, statistics
 from harness.analysis.crossover import Crossing, crossings
-from harness.analysis import formats
+from harness.analysis.statistics import Estimate, Interval
+from harness.analysis.table import Line, Panel, known
+from harness.core.domain import DTYPES
 from harness.report.data.answer import leaders
 from harness.report.data.evidence import PLAIN
-from harness.analysis.statistics import Estimate, Interval
 
 NOT_MEASURED = "not measured"
 _MOST_CROSSINGS = 6
-
-ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ def _cost(
     time = line["time_s"]
     once = _once(line)
     floor_s, peak = _positive(line["floor_s"]), _positive(line["peak_bytes"])
-    rows = size * panel.parameters * ITEM_BYTES.get(panel.place.dtype, 4) if panel.parameters else 0
+    rows = size * panel.parameters * DTYPES.get(panel.place.dtype, 4) if panel.parameters else 0
     reference = _reference(plain, line["framework"], size)
     pays_after, pays = _pays(name == panel.baseline, once, time, base.get(size))
     return Cost(

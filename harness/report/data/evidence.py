@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import statistics
-from harness.analysis.table import Line, Panel
 from harness.analysis.statistics import Estimate, Interval, Verdict
+from harness.analysis.table import Line, Panel
 
 PLAIN_NAME = r"(.*-)?(batch-gradient|plain-gradient)"
 PLAIN = rf"\w+/{PLAIN_NAME}"

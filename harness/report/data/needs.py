@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.analysis import statistics
-from harness.analysis import formats
-from harness.report.data.evidence import Evidence, PLAIN, Series, largest
+from harness.analysis import formats, statistics
 from harness.analysis.statistics import Verdict
+from harness.report.data.evidence import PLAIN, Evidence, Series, largest
 
 FRAMEWORKS = ("tf1", "tf2", "jax", "torch", "numpy")
 """Columns come in this order; frameworks that this project does not know follow."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.analysis import formats
-from harness.report.data.evidence import Evidence, PLAIN_NAME, compare
+from harness.report.data.evidence import PLAIN_NAME, Evidence, compare
 
 NOT_MEASURED = "not measured"
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.core import store
-from harness.analysis.table import known
-from harness.analysis.cases import text
 from harness.analysis import formats
-from harness.report.data import sources
+from harness.analysis.cases import text
+from harness.analysis.table import known
+from harness.core import store
 from harness.core.store import Run
+from harness.report.data import sources
 
 _STEPS_UP = 3
 """A link to raw data leaves the report's folder by at most so many steps; further away it would name the machine."""

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.analysis import statistics
+from harness.analysis import formats, statistics
 from harness.analysis.table import NoiseFloor, Panel
-from harness.analysis import formats
 from harness.report.data import answer, captions, costs, needs, tables
-from harness.report.figures import figures
 from harness.report.data.answer import Answer
 from harness.report.data.costs import Cost, Overtaking
-from harness.report.figures.drawing import Chart
 from harness.report.data.tables import Matrix
+from harness.report.figures import figures
+from harness.report.figures.drawing import Chart
 
 
 @dataclass(frozen=True)

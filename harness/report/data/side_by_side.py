@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis import statistics
-from harness.analysis.table import Line, Panel
+from harness.analysis import formats, statistics
 from harness.analysis.compare import ratio
-from harness.analysis import formats
 from harness.analysis.statistics import Verdict
+from harness.analysis.table import Line, Panel
 
 _MANY, _FEW = 15, 4
 """Strategies shown of a place where it stands alone, and where it shares its table with others."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.analysis.table import Line, Panel, known, speedup_of
-from harness.analysis.cases import Place
-from harness.core.records import Status
 from harness.analysis import formats
+from harness.analysis.cases import Place
+from harness.analysis.statistics import Verdict
+from harness.analysis.table import Line, Panel, known, speedup_of
+from harness.core.records import Status
 from harness.report.data import captions
 from harness.report.data.answer import leaders
-from harness.analysis.statistics import Verdict
 
 SIGNS = {
     Status.OK: "✓",

@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.analysis.table import Panel, known
 from harness.analysis import formats
+from harness.analysis.table import Panel, known
 from harness.report.data import captions
 from harness.report.figures import drawing
 from harness.report.figures.drawing import Chart, Pick

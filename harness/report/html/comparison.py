@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 from markupsafe import Markup
 
-from harness.analysis.compare import CaseChange, Comparison
 from harness.analysis import formats
+from harness.analysis.compare import CaseChange, Comparison
 from harness.report.figures import theme
 from harness.report.html.page import environment, fingerprint
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis import table as tables_
+from harness.analysis import table as case_table
+from harness.analysis.statistics import Interval
 from harness.report.data import tables
 from harness.report.html.page import CASES_FILE, Contents
-from harness.analysis.statistics import Interval
 
 
 def write(contents: Contents, folder: Path) -> None:
     """Write one file per table into `folder`; a table without a line keeps its heading."""
     panels = [panel for section in contents.sections for panel in section.panels]
-    tables.plain(tables_.table(panels)).to_csv(folder / CASES_FILE, index=False)
+    tables.plain(case_table.table(panels)).to_csv(folder / CASES_FILE, index=False)
     for name, columns, rows in (
         ("costs.csv", _COSTS, _costs(contents)),
         ("overtakings.csv", _OVERTAKINGS, _overtakings(contents)),

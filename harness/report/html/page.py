@@ -13,22 +13,21 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.analysis import table
+from harness.analysis import formats, table
 from harness.analysis.cases import SEVERITY
 from harness.analysis.compare import differences
-from harness.analysis import formats
+from harness.core.store import Run
 from harness.report.data import captions, claims, costs, needs, published, run_info, side_by_side, sources, tables
-from harness.report.figures import theme
 from harness.report.data.answer import Answer
 from harness.report.data.claims import Judged
-from harness.report.figures.drawing import Chart
 from harness.report.data.evidence import Evidence
 from harness.report.data.needs import Decision
 from harness.report.data.published import SideBySide
 from harness.report.data.sections import Section
 from harness.report.data.side_by_side import Sides
 from harness.report.data.sources import Source
-from harness.core.store import Run
+from harness.report.figures import theme
+from harness.report.figures.drawing import Chart
 
 CASES_FILE = "cases.csv"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from harness.analysis import formats
 from harness.report.data import captions
-from harness.report.html.page import Contents, Verdicts
 from harness.report.data.sections import Section
+from harness.report.html.page import Contents, Verdicts
 
 
 def markdown(contents: Contents) -> str:

@@ -3,7 +3,7 @@
 Needs gymnasium, which pergrad itself does not::
 
     pip install gymnasium==1.4.0
-    python harness/workloads/_record_cartpole.py
+    python harness/workloads/data/record_cartpole.py
 
 Episodes are played with uniformly random actions from a fixed seed until 4,096 observations are recorded
 (cart position in m, cart velocity in m/s, pole angle in rad, pole angular velocity in rad/s).

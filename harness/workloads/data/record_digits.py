@@ -3,7 +3,7 @@
 Needs scikit-learn, which pergrad itself does not::
 
     pip install scikit-learn==1.9.1
-    python harness/workloads/_record_digits.py
+    python harness/workloads/data/record_digits.py
 
 The 1,797 digits of 8 x 8 pixels (0 to 16) come from E. Alpaydin and C. Kaynak, "Optical Recognition of
 Handwritten Digits", UCI Machine Learning Repository, 1998, https://doi.org/10.24432/C50P49 (CC BY 4.0).

@@ -1,6 +1,6 @@
 """The catalogue of all strategies as a page of Markdown, from their docstrings.
 
-To make the page anew: `python -m harness.docs_build_catalogue > docs/catalogue.md`.
+To make the page anew: `python docs/build_catalogue.py > docs/catalogue.md`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def markdown(found: Iterable[Strategy]) -> str:
         "# Catalogue of strategies",
         "",
         f"{len(listed)} strategies, each one file in [`strategies/`](../strategies). This page is made from their",
-        "docstrings by `python -m harness.docs_build_catalogue`. `pergrad show NAME` prints one with its code.",
+        "docstrings by `python docs/build_catalogue.py`. `pergrad show NAME` prints one with its code.",
     ]
     for framework, some in groupby(listed, key=lambda strategy: strategy.framework):
         lines += ["", f"## {FRAMEWORKS[framework]}"]

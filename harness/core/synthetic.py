@@ -1,4 +1,4 @@
-"""What several workloads draw: layers as PyTorch initialises them, handwritten digits, words; and weights."""
+"""Initialise layers as PyTorch does, and draw synthetic batches: handwritten digits, words, texts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-DIGITS = Path(__file__).parent / "workloads" / "digits.npy"
+DIGITS = Path(__file__).parents[1] / "workloads" / "data" / "digits.npy"
 ENLARGED, MARGIN = 20, 4
 """A digit of 8 x 8 pixels becomes one of 20 x 20 within a margin of 4, as in MNIST: 28 x 28."""
-
-WEIGHTS_SEED = 5
 
 
 def layers(rng: np.random.Generator, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
@@ -53,11 +51,6 @@ def texts(rng: np.random.Generator, size: int, length: int, vocabulary: int) -> 
     lengths = rng.integers(length // 4, length, size=(size, 1), endpoint=True)
     mask = np.arange(length) < lengths
     return np.where(mask, words(rng, (size, length), vocabulary), 0), mask.astype(np.float64)
-
-
-def weights(size: int) -> Array:
-    """The weight of every instance for weighted sums of gradients, (B,): standard normal, as advantages often are."""
-    return np.random.default_rng([WEIGHTS_SEED, size]).standard_normal(size)
 
 
 @functools.cache

@@ -1,0 +1,151 @@
+"""`pergrad run`: measure strategies and write the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.cli import options
+from harness.cli.options import ALLOCATORS, Plugins, Reports, Results, refuse
+from harness.core.domain import DTYPES
+
+WHAT, HOW, WHERE = "What is measured", "How it is measured", "Where it goes"
+
+
+def run(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A first impression: 1 pass, batch sizes 1, 16, 256.", rich_help_panel=WHAT)
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every strategy, not the leading ones only.", rich_help_panel=WHAT)
+    ] = False,
+    batch_size: Annotated[
+        str | None,
+        typer.Option(metavar="1,8,64", help="Batch sizes.  [default: 1,4,16,64,256]", rich_help_panel=WHAT),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="This strategy only; repeatable.  [default: the leading ones]", rich_help_panel=WHAT
+        ),
+    ] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|FILE|all",
+            help="This workload, or your own in a file; repeatable.  [default: policy, cnn, mlp and your own]",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="cpu|gpu|all", help="[default: every device found]", rich_help_panel=WHAT),
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="float32|float64|bfloat16", help="Dtype of everything.", rich_help_panel=WHAT)
+    ] = "float32",
+    plugin: Plugins = None,
+    passes: Annotated[
+        int | None, typer.Option(min=1, help="How often to measure everything.  [default: 2]", rich_help_panel=HOW)
+    ] = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="What one case may take, build included.  [default: 60s]", rich_help_panel=HOW
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Timed calls to aim for per case.  [default: 1s]", rich_help_panel=HOW),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Stop after this time, the most useful cases first; as in 5min.", rich_help_panel=HOW
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads for every framework.  [default: theirs]", rich_help_panel=HOW)
+    ] = None,
+    cpus: Annotated[
+        str | None, typer.Option(metavar="0,1", help="Bind the workers to these cores.", rich_help_panel=HOW)
+    ] = None,
+    allocator: Annotated[
+        str,
+        typer.Option(
+            metavar="default|reuse|all",
+            help="Whether glibc keeps freed memory; decides much where gradients are large.",
+            rich_help_panel=HOW,
+        ),
+    ] = "default",
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Go on with this run: its missing cases only.", rich_help_panel=WHERE),
+    ] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="With --resume: measure failed cases again.", rich_help_panel=WHERE)
+    ] = False,
+    across_machines: Annotated[
+        bool,
+        typer.Option(
+            "--across-machines", help="With --resume: even if machine or versions differ.", rich_help_panel=WHERE
+        ),
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the run's folder.  [default: date and time]", rich_help_panel=WHERE)
+    ] = None,
+    results: Results = Path("results"),
+    reports: Reports = Path("reports"),
+) -> None:
+    """Measure strategies and write the report.
+
+    The exit status is 1 if a strategy disagrees with the reference or fails; it is 0 if every case is ok,
+    unsupported, unavailable or skipped.
+
+    Examples: `pergrad run --quick`, `pergrad run --batch-size 1,8,64 --strategy jax/vmap`,
+    `pergrad run --budget 5min`.
+    """
+    from dataclasses import replace
+
+    from harness import session
+    from harness.core import find_strategies
+    from harness.core.plugins import PluginError
+    from harness.core.store import StoreError
+    from harness.frameworks.child_process import IsolatedError
+    from harness.run import prepare
+    from harness.run.plan import PlanError, bind_to_cores, plan_for, requested_workloads
+    from harness.system.lock import Busy
+
+    if device is not None:
+        options.one_of("--device", device, ("cpu", "gpu", "all"))
+    options.one_of("--dtype", dtype, tuple(DTYPES))
+    options.one_of("--allocator", allocator, tuple(ALLOCATORS))
+    try:
+        if resume is not None:
+            prepared = prepare.resume(options.run_folder(resume, results), plugin or (), retry, across_machines)
+        else:
+            catalogue = find_strategies.discover(plugin or ())
+            names = [catalogue.find(given).name for given in strategy] if strategy else catalogue.measurable(full)
+            wanted = plan_for(requested_workloads(workload or ()), names)
+            wanted = replace(wanted, dtype=dtype, allocators=ALLOCATORS[allocator])
+            wanted = wanted.quick() if quick else wanted
+            given: dict[str, Any] = {
+                "batch_sizes": None if batch_size is None else options.numbers("--batch-size", batch_size, 1),
+                "cpus": cpus and options.numbers("--cpus", cpus, 0),
+                "passes": passes,
+                "limit_s": limit and options.seconds("--limit", limit),
+                "target_s": target and options.seconds("--target", target),
+                "budget_s": budget and options.seconds("--budget", budget),
+                "threads": threads,
+            }
+            wanted = replace(wanted, **{key: value for key, value in given.items() if value is not None})
+            wanted = bind_to_cores(wanted)
+            prepared = prepare.start(wanted, catalogue, device, prepare.new_folder(results, name))
+        status = session.measure_and_report(prepared, reports)
+    except (PluginError, PlanError, StoreError, Busy) as error:
+        refuse(str(error))
+    except IsolatedError as error:
+        refuse(f"a workload cannot be loaded here: {error}; choose others with --workload, or install what it needs")
+    raise typer.Exit(status)

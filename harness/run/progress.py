@@ -1,0 +1,71 @@
+"""Say what a run is about to measure, show how far it is, and what it left out."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from harness.core import store
+from harness.core.records import Measurement
+from harness.core.store import Run
+from harness.run import plan
+from harness.run.execute import Sweep
+from harness.run.plan import Plan
+from harness.run.prepare import Prepared
+
+
+def announce(prepared: Prepared) -> None:
+    """Say what will be measured, and what cannot be."""
+    wanted = prepared.wanted
+    for broken in prepared.catalogue.unavailable:
+        print(f"{broken.name}: unavailable: {broken.reason}", file=sys.stderr)
+    for framework, answer in prepared.seen.items():
+        if answer["status"] != "ok":
+            print(f"{framework}: unavailable: {answer['reason']}", file=sys.stderr)
+            continue
+        for kind in wanted.devices:
+            if kind not in {device["kind"] for device in answer["devices"]}:
+                print(f"{framework}: sees no {kind} on this machine; its cases are marked unavailable", file=sys.stderr)
+    sizes = ", ".join(map(str, wanted.batch_sizes))
+    print(
+        f"Measuring {len(wanted.strategies)} strategies on {', '.join(wanted.workloads)} at batch sizes {sizes}, "
+        f"on {' and '.join(wanted.devices)}, {wanted.passes} pass{'es' if wanted.passes > 1 else ''}, "
+        f"into {prepared.folder}",
+        file=sys.stderr,
+    )
+    minutes = plan.expected_s(wanted, prepared.chosen) / 60
+    print(f"This takes about {max(1, round(minutes))} min; Ctrl-C keeps what was measured.", file=sys.stderr)
+
+
+def measure_with_progress(prepared: Prepared) -> None:
+    """Run the sweep with a progress bar, or with a line per case where nobody watches a bar."""
+    console = Console(stderr=True)
+    total = case_count(prepared.wanted)
+    done = len(store.load(prepared.folder).rows)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("computing the reference", total=total, completed=done)
+
+        def on_row(row: Measurement) -> None:
+            line = f"{row.workload} {row.strategy} B={row.batch_size} pass {row.pass_number}: {row.status}"
+            progress.update(bar, advance=1, description=line)
+            if row.status.is_failure or not console.is_terminal:
+                console.print(f"{line}{': ' if row.reason else ''}{row.reason}", markup=False, highlight=False)
+
+        Sweep(prepared.wanted, prepared.chosen, prepared.seen, prepared.folder, on_row).run()
+
+
+def case_count(wanted: Plan) -> int:
+    """How many rows a run of this plan has when it is complete."""
+    names = len(wanted.strategies) + (wanted.control and plan.BASELINE in wanted.strategies)
+    dimensions = (wanted.workloads, wanted.devices, wanted.allocators, wanted.batch_sizes)
+    return names * wanted.passes * math.prod(len(dimension) for dimension in dimensions)
+
+
+def say_what_was_left_out(run: Run) -> None:
+    left_out = sum(row.reason.startswith("left out") for row in run.rows)
+    if left_out:
+        print(f"The budget left out {left_out} of {len(run.rows)} cases; the report names them.", file=sys.stderr)

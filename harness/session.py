@@ -1,0 +1,63 @@
+"""Measure a prepared run and write its report, for the command line and for Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import report
+from harness.core import store
+from harness.core.store import StoreError
+from harness.run import execute, progress
+from harness.run.prepare import Prepared
+from harness.system import lock
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+
+def measure_and_report(prepared: Prepared, reports: Path) -> int:
+    """Measure what is missing, write the report, and return the exit status.
+
+    Raises:
+        Busy: if another run is measuring on this machine.
+        StoreError: if a row, or anything else that a run needs on disk, cannot be written.
+    """
+    with lock.only_run(prepared.folder):
+        progress.announce(prepared)
+        try:
+            progress.measure_with_progress(prepared)
+        except OSError as error:
+            raise StoreError(
+                f"the run stopped: {error}; what was measured is in {prepared.folder}, "
+                f"go on with `pergrad run --resume {prepared.folder.name}`"
+            ) from error
+        except KeyboardInterrupt:
+            print(
+                f"\nInterrupted. What was measured is in {prepared.folder}; "
+                f"go on with `pergrad run --resume {prepared.folder.name}`.",
+                file=sys.stderr,
+            )
+            write_report([prepared.folder], reports / prepared.folder.name)
+            return INTERRUPTED
+    run = store.load(prepared.folder)
+    if (share := execute.steady_share(run)) is not None:
+        print(f"{share:.0%} of the time was spent inside steady-state calls.", file=sys.stderr)
+    progress.say_what_was_left_out(run)
+    return 1 if write_report([prepared.folder], reports / prepared.folder.name) else 0
+
+
+def write_report(folders: Sequence[Path], target: Path) -> int:
+    """Write the report, say where it is and what failed; returns the number of failures."""
+    page = report.write(folders, target)
+    failures = {
+        (row.workload, row.strategy, row.batch_size, row.status, row.reason)
+        for folder in folders
+        for row in store.load(folder).rows
+        if row.status.is_failure
+    }
+    for workload, strategy, batch_size, status, reason in sorted(failures):
+        print(f"{status}: {strategy} on {workload} at batch size {batch_size}: {reason}", file=sys.stderr)
+    print(f"Report: {page}")
+    return len(failures)
