@@ -42,8 +42,8 @@ def run(
 
     from harness import session
     from harness.core.find_strategies import discover
-    from harness.run import prepare
-    from harness.run.plan import plan_for, requested_workloads
+    from harness.runner import prepare
+    from harness.runner.plan import plan_for, requested_workloads
 
     catalogue = discover(Path(plugin) for plugin in plugins)
     names = [catalogue.find(given).name for given in strategies] or catalogue.measurable(full=False)

@@ -9,8 +9,8 @@ from pathlib import Path
 from harness import report
 from harness.core import store
 from harness.core.store import StoreError
-from harness.run import execute, progress
-from harness.run.prepare import Prepared
+from harness.runner import execute, progress
+from harness.runner.prepare import Prepared
 from harness.system import lock
 
 INTERRUPTED = 130

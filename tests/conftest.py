@@ -14,7 +14,7 @@ from harness.core.strategy import Strategy
 from harness.core.workload import cast
 from harness.frameworks import PACKAGES
 from harness.reference import build
-from harness.run import workers
+from harness.runner import workers
 
 PLANTED = Path(__file__).parent / "planted"
 

@@ -69,7 +69,7 @@ class Machine:
 
 
 def hold(machine: Machine, monkeypatch: pytest.MonkeyPatch, names: list[str], within_s: float = 60) -> Contest:
-    monkeypatch.setattr(race.process, "measure", machine.measure)
+    monkeypatch.setattr(race.workers, "measure", machine.measure)
     return race.contest(QUESTION, strategies(*names), time.monotonic() + within_s, lambda line: None)
 
 
@@ -125,7 +125,7 @@ def test_the_unpromising_are_not_measured_while_others_give_an_answer(monkeypatc
     machine = Machine({"good": 100, "better": 90, "known-to-be-slow": 1})
     found = strategies("good", "better", "known-to-be-slow")
     found[2] = (found[2][0], 50.0)
-    monkeypatch.setattr(race.process, "measure", machine.measure)
+    monkeypatch.setattr(race.workers, "measure", machine.measure)
 
     state = race.contest(QUESTION, found, time.monotonic() + 60, lambda line: None)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from harness.cli.app import app
 from harness.cli import checkup
+from harness.cli.app import app
 from harness.cli.checkup import Checkup, describe, inside_the_clock
 from harness.core import find_strategies, find_workloads
 from harness.core.records import Measurement, Status

@@ -48,7 +48,7 @@ def test_a_name_is_framework_and_function_with_hyphens() -> None:
 def test_finding_and_listing_loads_no_framework() -> None:
     script = (
         "import sys, pergrad; from harness import report; from harness.core import find_strategies, find_workloads; "
-        "from harness.run import execute; find_strategies.discover(); "
+        "from harness.runner import execute; find_strategies.discover(); "
         "find_workloads.builtin(); print([m for m in ('tensorflow', 'jax', 'torch') if m in sys.modules])"
     )
 

@@ -14,8 +14,8 @@ from harness.analysis.predict import extrapolate
 from harness.core import find_strategies
 from harness.core.records import Task, job_from_json, job_to_json
 from harness.core.strategy import Strategy
-from harness.run import plan
-from harness.run.plan import Plan
+from harness.runner import plan
+from harness.runner.plan import Plan
 
 CHOSEN = find_strategies.discover().strategies
 

@@ -13,7 +13,7 @@ from harness.core import find_strategies
 from harness.core.domain import FRAMEWORKS
 from harness.core.records import Status, Task
 from harness.core.strategy import Strategy
-from harness.run import workers
+from harness.runner import workers
 from tests import bound
 from tests.conftest import installed
 

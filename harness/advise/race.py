@@ -25,7 +25,7 @@ from harness.core.find_strategies import FOLDER, Catalogue
 from harness.core.records import Measurement, Status, Task
 from harness.core.strategy import Strategy
 from harness.frameworks import PACKAGES, START_S
-from harness.run import workers
+from harness.runner import workers
 
 PROMISING = 4.0
 """Strategies that are expected to take longer than this many times the fastest come after all others."""

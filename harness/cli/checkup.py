@@ -18,7 +18,7 @@ from harness.core.workload import Workload
 from harness.frameworks.child_process import IsolatedError
 from harness.measure.contract import PROMISES
 from harness.reference import build
-from harness.run import workers
+from harness.runner import workers
 
 BATCH_SIZES = (1, 3)
 """One instance, where an axis is easily lost, and a number that is no power of two."""

@@ -114,8 +114,8 @@ def run(
     from harness.core.plugins import PluginError
     from harness.core.store import StoreError
     from harness.frameworks.child_process import IsolatedError
-    from harness.run import prepare
-    from harness.run.plan import PlanError, bind_to_cores, plan_for, requested_workloads
+    from harness.runner import prepare
+    from harness.runner.plan import PlanError, bind_to_cores, plan_for, requested_workloads
     from harness.system.lock import Busy
 
     if device is not None:

@@ -1,6 +1,6 @@
 """One worker process: it imports one framework, measures one job, and tells its parent row by row.
 
-Started by `harness.run.workers` as `python -m harness.measure.worker FD` with the job on standard input. It
+Started by `harness.runner.workers` as `python -m harness.measure.worker FD` with the job on standard input. It
 writes one JSON object per line to file descriptor FD: `{"event": "begin", ...}` before a case,
 `{"event": "row", "row": {...}}` after it, `{"event": "end"}` at the end. What a strategy prints goes elsewhere and
 cannot be taken for a row.

@@ -2,7 +2,8 @@
 
 No strategy can write its rows faster than the machine fills a buffer, or compute faster than a large product of
 matrices runs. Measured at the start of a run in a process of its own:
-`python -m harness.system.roofline FRAMEWORK DEVICE` prints one JSON object. The CPU is measured with NumPy, a GPU with the first framework that sees one.
+`python -m harness.system.roofline FRAMEWORK DEVICE` prints one JSON object. The CPU is measured with NumPy, a GPU
+with the first framework that sees one.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import pytest
 from harness.core import find_strategies, find_workloads
 from harness.core.records import Task
 from harness.frameworks.child_process import environment
-from harness.run import workers
+from harness.runner import workers
 from tests.conftest import PLANTED, installed
 
 INSIDE = Path(__file__).with_name("inside.py")

@@ -11,10 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harness.core import store
 from harness.core.records import Measurement
 from harness.core.store import Run
-from harness.run import plan
-from harness.run.execute import Sweep
-from harness.run.plan import Plan
-from harness.run.prepare import Prepared
+from harness.runner import plan
+from harness.runner.execute import Sweep
+from harness.runner.plan import Plan
+from harness.runner.prepare import Prepared
 
 
 def announce(prepared: Prepared) -> None:

@@ -16,8 +16,8 @@ from harness.core.store import StoreError
 from harness.core.strategy import Strategy
 from harness.core.workload import Workload
 from harness.reference.workload_info import facts
-from harness.run import plan
-from harness.run.plan import Plan
+from harness.runner import plan
+from harness.runner.plan import Plan
 from harness.system import detect, roofline
 from harness.system import info as machine_info
 from harness.system.detect import Seen

@@ -17,8 +17,8 @@ from harness.core.strategy import Strategy
 from harness.frameworks.child_process import IsolatedError
 from harness.reference import build
 from harness.reference.workload_info import facts
-from harness.run import plan, workers
-from harness.run.plan import Plan
+from harness.runner import plan, workers
+from harness.runner.plan import Plan
 from harness.system import roofline
 from harness.system.detect import Seen
 from harness.system.interference import Usual
