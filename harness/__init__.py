@@ -3,7 +3,7 @@
 from harness.api import load, run
 from harness.core import layouts, synthetic
 from harness.core import synthetic as draw  # its name in plugins of the first version
-from harness.core.domain import INTERFACE
+from harness.core.domain import INTERFACE, __version__
 from harness.core.problem import Array, Batch, Gradients, GraphProblem, Parameters, Problem, Step
 from harness.core.strategy import Strategy, Unsupported, strategy
 from harness.core.workload import Workload, workload
@@ -20,6 +20,7 @@ __all__ = [
     "Strategy",
     "Unsupported",
     "Workload",
+    "__version__",
     "draw",
     "layouts",
     "load",
@@ -28,4 +29,3 @@ __all__ = [
     "synthetic",
     "workload",
 ]
-__version__ = "0.1.0"

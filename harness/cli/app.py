@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from harness import __version__
 from harness.cli import list as list_command
 from harness.cli import new
 from harness.cli.advise import advise
@@ -15,6 +14,7 @@ from harness.cli.doctor import doctor
 from harness.cli.report import compare, report
 from harness.cli.run import run
 from harness.cli.show import show
+from harness.core.domain import __version__
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+__version__ = "0.1.0"
+
 FRAMEWORKS = ("tf1", "tf2", "jax", "torch", "numpy")
 QUANTITIES = {
     "gradients": "one row per instance: {name: (B, *parameter.shape)}",

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import __version__
 from harness.core import find_strategies, find_workloads, store
+from harness.core.domain import __version__
 from harness.core.find_strategies import Catalogue
 from harness.core.store import StoreError
 from harness.core.strategy import Strategy

@@ -66,6 +66,7 @@ def case_count(wanted: Plan) -> int:
 
 
 def say_what_was_left_out(run: Run) -> None:
+    """Say how many cases the budget left out, if any."""
     left_out = sum(row.reason.startswith("left out") for row in run.rows)
     if left_out:
         print(f"The budget left out {left_out} of {len(run.rows)} cases; the report names them.", file=sys.stderr)
