@@ -17,7 +17,7 @@ from harness.core.workload import Arrays, Workload, cast
 from harness.frameworks import PACKAGES, child_process
 from harness.frameworks.base import to_numpy
 from harness.reference import build, compare
-from harness.reference.result import Truth
+from harness.reference.result import Reference
 
 HERE = Path(__file__)
 
@@ -78,12 +78,12 @@ def verdicts(
         parameters = cast(workload.initial_parameters(0), dtype)
         for size in sizes:
             batch = cast(workload.batches(0, size, 1)[0], dtype)
-            truth = _truth(workload, size, dtype)
+            reference = _truth(workload, size, dtype)
             for strategy in chosen or STRATEGIES[framework]:
                 case = f"{strategy} on {name} at {size}"
                 try:
                     rows = gradients(framework, strategy, workload, parameters, batch)
-                    verdict = compare.check(rows, truth, dtype, quantities[strategy])
+                    verdict = compare.check(rows, reference, dtype, quantities[strategy])
                     found[case] = [str(verdict.status), verdict.reason]
                 except (strategy_.Unsupported, ModuleNotFoundError) as error:  # a package beyond the framework
                     found[case] = ["unsupported", str(error)]
@@ -92,9 +92,9 @@ def verdicts(
     return found
 
 
-def _truth(workload: Workload, size: int, dtype: str) -> Truth:
-    """The truth about the first batch, as a run computes it: not in this process if it needs a framework."""
+def _truth(workload: Workload, size: int, dtype: str) -> Reference:
+    """The reference for the first batch, as a run computes it: not in this process if it needs a framework."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "truth.npz"
+        path = Path(folder) / "reference.npz"
         build.write(path, workload.source, size, 0, dtype)
         return build.load(path)[0]

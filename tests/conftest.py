@@ -34,8 +34,8 @@ def lock_of_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def truth_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], str]:
-    """The truth about batches of a workload, computed once per session: (workload, batch size) -> file."""
-    folder = tmp_path_factory.mktemp("truths")
+    """The reference for batches of a workload, computed once per session: (workload, batch size) -> file."""
+    folder = tmp_path_factory.mktemp("references")
     cache: dict[tuple[str, int], str] = {}
 
     def truth_file(name: str, size: int) -> str:
@@ -66,7 +66,7 @@ def task_for(truth_files: Callable[[str, int], str]) -> Callable[..., Task]:
             dtype="float32",
             batch_sizes=batch_sizes,
             pass_number=1,
-            truths={size: truth_files(workload, size) for size in batch_sizes},
+            references={size: truth_files(workload, size) for size in batch_sizes},
             seed=0,
             limit_s=limit_s,
             target_s=0.01,

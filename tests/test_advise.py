@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.advise import answer, prior, race
-from harness.advise.prior import Memory, Model
-from harness.advise.race import Contest, Question
+from harness.advise.prior import Model, PriorResult
+from harness.advise.race import Question, Race
 from harness.cli.app import app
 from harness.core.find_strategies import Catalogue, discover
 from harness.core.records import Job, Measurement, Status
@@ -28,7 +28,7 @@ QUESTION = Question(
     batch_size=8,
     quantity="gradients",
     dtype="float32",
-    truth="truth.npz",
+    reference="reference.npz",
 )
 
 
@@ -68,9 +68,9 @@ class Machine:
             )
 
 
-def hold(machine: Machine, monkeypatch: pytest.MonkeyPatch, names: list[str], within_s: float = 60) -> Contest:
+def hold(machine: Machine, monkeypatch: pytest.MonkeyPatch, names: list[str], within_s: float = 60) -> Race:
     monkeypatch.setattr(race.workers, "measure", machine.measure)
-    return race.contest(QUESTION, strategies(*names), time.monotonic() + within_s, lambda line: None)
+    return race.race(QUESTION, strategies(*names), time.monotonic() + within_s, lambda line: None)
 
 
 def test_the_fastest_wins_and_the_hopeless_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_the_fastest_wins_and_the_hopeless_are_measured_once(monkeypatch: pytest
 
     state = hold(machine, monkeypatch, ["slow", "fast", "middle"])
 
-    assert [name for name, _ in state.standing()] == ["numpy/fast", "numpy/middle", "numpy/slow"]
+    assert [name for name, _ in state.ranking()] == ["numpy/fast", "numpy/middle", "numpy/slow"]
     assert "numpy/slow" not in state.rounds
     assert state.survivors() == ["numpy/fast"]
 
@@ -108,7 +108,7 @@ def test_a_strategy_that_disagrees_is_never_ranked_and_is_named(monkeypatch: pyt
 
     state = hold(machine, monkeypatch, ["right", "wrong"])
 
-    assert [name for name, _ in state.standing()] == ["numpy/right"]
+    assert [name for name, _ in state.ranking()] == ["numpy/right"]
     assert race.left_out(state, found) == {"numpy/wrong": "disagrees: wrong on purpose"}
 
 
@@ -118,7 +118,7 @@ def test_no_measurement_is_begun_that_would_end_too_late(monkeypatch: pytest.Mon
     state = hold(machine, monkeypatch, ["one", "other"], within_s=0.1)
 
     assert machine.jobs == []
-    assert state.standing() == []
+    assert state.ranking() == []
 
 
 def test_the_unpromising_are_not_measured_while_others_give_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_the_unpromising_are_not_measured_while_others_give_an_answer(monkeypatc
     found[2] = (found[2][0], 50.0)
     monkeypatch.setattr(race.workers, "measure", machine.measure)
 
-    state = race.contest(QUESTION, found, time.monotonic() + 60, lambda line: None)
+    state = race.race(QUESTION, found, time.monotonic() + 60, lambda line: None)
 
     assert "numpy/known-to-be-slow" not in state.first
     assert race.not_tried(state, found) == {"numpy/known-to-be-slow": 50.0}
@@ -135,13 +135,13 @@ def test_the_unpromising_are_not_measured_while_others_give_an_answer(monkeypatc
 
 def test_a_model_is_expected_to_behave_as_those_that_resemble_it() -> None:
     small, large = Model(50, 300), Model(1_000_000, 6_000_000)
-    memories = [
-        Memory("jax/vmap", "gradients", small.parameters, small.flops, 16, 1.0),
-        Memory("jax/vmap", "gradients", large.parameters, large.flops, 16, 9.0),
+    prior_results = [
+        PriorResult("jax/vmap", "gradients", small.parameters, small.flops, 16, 1.0),
+        PriorResult("jax/vmap", "gradients", large.parameters, large.flops, 16, 9.0),
     ]
 
-    like_small = prior.expected_ratio(memories, "jax/vmap", Model(60, 400), 16)
-    like_large = prior.expected_ratio(memories, "jax/vmap", Model(900_000, None), 32)
+    like_small = prior.expected_ratio(prior_results, "jax/vmap", Model(60, 400), 16)
+    like_large = prior.expected_ratio(prior_results, "jax/vmap", Model(900_000, None), 32)
 
     assert like_small is not None
     assert like_large is not None
@@ -150,26 +150,26 @@ def test_a_model_is_expected_to_behave_as_those_that_resemble_it() -> None:
 
 
 def test_a_strategy_of_ones_own_is_unknown_and_comes_first() -> None:
-    memories = [Memory("numpy/autograd-loop", "gradients", 45, 300, 8, 30.0)]
+    prior_results = [PriorResult("numpy/autograd-loop", "gradients", 45, 300, 8, 30.0)]
     own, known = (strategy for strategy, _ in strategies("my-idea", "autograd-loop"))
     own = replace(own, path=Path("strategies/numpy/my_idea.py"))
 
-    found = race.candidates(Catalogue((known, own)), QUESTION, memories)
+    found = race.candidates(Catalogue((known, own)), QUESTION, prior_results)
 
     assert [strategy.name for strategy, _ in found] == ["numpy/my-idea", "numpy/autograd-loop"]
     assert found[0][1] == 1.0
 
 
 def test_memories_survive_the_way_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memories = [Memory("jax/vmap", "gradients", 45, 300, size, 1.5) for size in (1, 16)]
-    (tmp_path / "experience.json").write_text(json.dumps(prior.grouped(memories)))
+    prior_results = [PriorResult("jax/vmap", "gradients", 45, 300, size, 1.5) for size in (1, 16)]
+    (tmp_path / "experience.json").write_text(json.dumps(prior.grouped(prior_results)))
     monkeypatch.setattr(prior, "FILE", tmp_path / "experience.json")
 
-    assert prior.packaged() == memories
+    assert prior.bundled() == prior_results
 
 
 def test_what_travels_with_pergrad_knows_every_framework() -> None:
-    known = prior.packaged()
+    known = prior.bundled()
 
     assert {memory.strategy.partition("/")[0] for memory in known} == {"tf1", "tf2", "jax", "torch", "numpy"}
     assert all(memory.ratio >= 1 for memory in known)

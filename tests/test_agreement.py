@@ -11,7 +11,7 @@ from harness.core import find_workloads
 from harness.core.records import Status
 from harness.core.workload import Arrays, cast
 from harness.reference import build, compare
-from harness.reference.result import Truth
+from harness.reference.result import Reference
 
 POLICY = find_workloads.find("policy")
 PARAMETERS = cast(POLICY.initial_parameters(0), "float32")
@@ -22,17 +22,17 @@ def rows() -> Arrays:
     return cast(TRUTH.rows, "float32")
 
 
-def truth_of(gradients: list[list[float]], yardstick: float = 0.0) -> Truth:
+def truth_of(gradients: list[list[float]], error: float = 0.0) -> Reference:
     values = np.array(gradients)
     count = len(values)
-    return Truth(
+    return Reference(
         instances=np.arange(count),
         rows={"w": values},
-        yardstick={"w": np.full(count, yardstick)},
-        norms_yardstick=np.full(count, yardstick),
+        row_errors={"w": np.full(count, error)},
+        norms_error=np.full(count, error),
         weights=np.ones(count),
         weighted={"w": values.sum(axis=0)},
-        weighted_yardstick={"w": np.array(yardstick * count)},
+        weighted_error={"w": np.array(error * count)},
     )
 
 
@@ -118,10 +118,10 @@ def test_not_a_number_is_reported_with_its_instance() -> None:
 
 
 def test_a_tiny_true_gradient_replaced_by_zero_is_caught() -> None:
-    truth = truth_of([[1e-12, 2e-12], [1.0, 2.0]], yardstick=1e-19)
+    reference = truth_of([[1e-12, 2e-12], [1.0, 2.0]], row_errors=1e-19)
     output = {"w": np.array([[0, 0], [1, 2]], dtype=np.float32)}
 
-    verdict = compare.check(output, truth, "float32")
+    verdict = compare.check(output, reference, "float32")
 
     assert verdict.status is Status.DISAGREES
     assert verdict.worst_instance == 0
@@ -129,21 +129,21 @@ def test_a_tiny_true_gradient_replaced_by_zero_is_caught() -> None:
 
 def test_honest_cancellation_is_not_a_disagreement() -> None:
     # The true value is a difference of numbers around 1, which float32 knows to 1e-7.
-    truth = truth_of([[3e-9, 1.0]], yardstick=6e-8)
+    reference = truth_of([[3e-9, 1.0]], row_errors=6e-8)
     output = {"w": np.array([[0.0, 1.0]], dtype=np.float32)}
 
-    assert compare.check(output, truth, "float32").status is Status.OK
+    assert compare.check(output, reference, "float32").status is Status.OK
 
 
 def test_a_fault_outside_the_checked_sample_is_caught_by_the_weighted_sum() -> None:
-    sample = Truth(
+    sample = Reference(
         instances=TRUTH.instances[:2],
         rows={name: value[:2] for name, value in TRUTH.rows.items()},
-        yardstick={name: value[:2] for name, value in TRUTH.yardstick.items()},
-        norms_yardstick=TRUTH.norms_yardstick[:2],
+        row_errors={name: value[:2] for name, value in TRUTH.row_errors.items()},
+        norms_error=TRUTH.norms_error[:2],
         weights=TRUTH.weights,
         weighted=TRUTH.weighted,
-        weighted_yardstick=TRUTH.weighted_yardstick,
+        weighted_error=TRUTH.weighted_error,
     )
     output = rows()
     output["hidden1.weight"][7] *= 1.01

@@ -17,7 +17,7 @@ from harness.core import find_strategies, find_workloads
 from harness.core.records import Measurement, Status
 from harness.core.strategy import Strategy
 from harness.measure import case
-from harness.measure.contract import PROMISES
+from harness.measure.contract import CONTRACT
 from harness.reference import compare, diagnose
 from tests.conftest import PLANTED, installed
 
@@ -48,7 +48,7 @@ def test_a_right_strategy_is_told_so_with_what_was_checked() -> None:
 
     assert result.exit_code == 0, result.output
     assert "numpy/honest: right; 2 of 2 cases ok" in result.output
-    assert all(f"passed       {name}: {promise.means}" in result.output for name, promise in PROMISES.items())
+    assert all(f"passed       {name}: {promise.means}" in result.output for name, promise in CONTRACT.items())
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_broken_promise_is_named_with_its_likely_cause_and_what_to_do(stem: st
     assert result.exit_code == 1
     assert f"failed       {promise}: " in result.output
     assert cause in result.output
-    assert f"what to do: {PROMISES[promise].remedy}" in result.output
+    assert f"what to do: {CONTRACT[promise].hint}" in result.output
 
 
 def test_the_same_as_json_says_where(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_the_same_as_json_says_where(tmp_path: Path) -> None:
 
     (found,) = json.loads(result.stdout)
     assert not found["ok"]
-    assert found["promises"]["names"] == "passed"
-    assert found["promises"]["rows"] == "failed"
+    assert found["requirements"]["names"] == "passed"
+    assert found["requirements"]["rows"] == "failed"
     (worst,) = [case for case in found["cases"] if case["batch_size"] == 3]
     assert worst["worst_parameter"]
     assert worst["worst_instance"] in (0, 1)
@@ -120,7 +120,7 @@ def test_a_file_without_a_strategy_is_refused_with_the_reason(tmp_path: Path) ->
 def test_promises_after_a_broken_one_are_not_reached() -> None:
     honest = next(s for s in find_strategies.discover([PLANTED / "honest.py"]).strategies if s.name == "numpy/honest")
 
-    states = Checkup(honest, (a_row(Status.DISAGREES, broken="rows"),)).promises()
+    states = Checkup(honest, (a_row(Status.DISAGREES, broken="rows"),)).requirements()
 
     assert states["shape"] == "passed"
     assert states["rows"] == "failed"
@@ -130,7 +130,7 @@ def test_promises_after_a_broken_one_are_not_reached() -> None:
 def test_an_exception_says_nothing_of_any_promise() -> None:
     honest = next(s for s in find_strategies.discover([PLANTED / "honest.py"]).strategies if s.name == "numpy/honest")
 
-    assert set(Checkup(honest, (a_row(Status.ERROR),)).promises().values()) == {"not reached"}
+    assert set(Checkup(honest, (a_row(Status.ERROR),)).requirements().values()) == {"not reached"}
 
 
 def test_every_small_variant_of_a_builtin_workload_is_checked() -> None:
@@ -150,7 +150,7 @@ def test_what_lies_inside_the_clock_is_the_strategys_own_code(strategy: Strategy
 def test_every_promise_that_a_measurement_can_break_is_explained() -> None:
     source = Path(case.__file__).read_text() + Path(compare.__file__).read_text()
 
-    assert all(f'"{name}"' in source for name in PROMISES)
+    assert all(f'"{name}"' in source for name in CONTRACT)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_every_promise_that_a_measurement_can_break_is_explained() -> None:
     ],
 )
 def test_a_wrong_shape_has_a_likely_cause(given: tuple[int, ...], expected: tuple[int, ...], cause: str) -> None:
-    found = diagnose.of_shape(given, expected)
+    found = diagnose.cause_of_shape(given, expected)
 
     assert cause in found
     assert bool(found) == bool(cause)

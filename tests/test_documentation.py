@@ -145,7 +145,9 @@ def translated(command: str) -> list[str]:
 def cheap(arguments: list[str], block: Block) -> list[str]:
     """The arguments of a command of pergrad, with those that make it end soon."""
     if arguments[0] == "run" and "--resume" not in arguments:
-        arguments = ["mlp-small" if word == "all" else word for word in arguments]  # the truth of all takes a minute
+        arguments = [
+            "mlp-small" if word == "all" else word for word in arguments
+        ]  # the reference of all takes a minute
         own_model = "torch" in block.frameworks and "--workload" in arguments and "mlp-small" not in arguments
         given = {**CHEAP, "--strategy": "torch/func-vmap"} if own_model else CHEAP
         return arguments + [word for option in given.items() if option[0] not in arguments for word in option]

@@ -18,10 +18,10 @@ from harness.core import find_strategies, find_workloads
 from harness.core.find_workloads import find
 from harness.core.records import Status
 from harness.core.workload import cast
-from harness.frameworks.child_process import IsolatedError
+from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build, compare
 from harness.reference.build import NotFinite
-from harness.reference.result import Truth
+from harness.reference.result import Reference
 from harness.reference.workload_info import Facts
 from tests import bound, edges
 from tests.test_strategies import SLOW
@@ -83,10 +83,10 @@ def test_every_strategy_of_every_quantity_is_right_by_hand_or_says_that_there_is
 def test_the_reference_says_what_was_derived_by_hand(name: str) -> None:
     edge = edges.EDGES[name]
     batch = edge.workload(name).batches(0, 100, 1)[0]
-    truth = build.compute(edge.workload(name), edge.workload(name).initial_parameters(0), batch)
-    assert set(truth.rows) == set(edge.rows)
+    reference = build.compute(edge.workload(name), edge.workload(name).initial_parameters(0), batch)
+    assert set(reference.rows) == set(edge.rows)
     for key, value in edge.rows.items():
-        np.testing.assert_allclose(truth.rows[key], value, atol=1e-12, err_msg=key)
+        np.testing.assert_allclose(reference.rows[key], value, atol=1e-12, err_msg=key)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -122,7 +122,7 @@ KINKS = {
 
 
 @functools.cache
-def truth_at(edge: str) -> Truth:
+def truth_at(edge: str) -> Reference:
     workload = edges.EDGES[edge].workload(edge)
     batch = cast(workload.batches(0, 100, 1)[0], "float32")
     return build.compute(workload, cast(workload.initial_parameters(0), "float32"), batch)
@@ -166,13 +166,13 @@ def test_a_parameter_at_the_edge_of_a_domain_leaves_the_judge_strict(power: floa
     workload = edges.Edge(
         lambda ops, p, b: ops.sqrt(b["x"] + p["w"]) ** (2 * power), {"w": 0.0}, {"x": [1.0, 4.0]}
     ).workload("root")
-    truth = build.compute(
+    reference = build.compute(
         workload, cast(workload.initial_parameters(0), "float32"), cast(workload.batches(0, 2, 1)[0], "float32")
     )
     right = np.array([power, power * 4 ** (power - 1)], np.float32)
 
-    assert compare.check({"w": right}, truth, "float32").status is Status.OK
-    assert compare.check({"w": right * np.float32(1.001)}, truth, "float32").status is Status.DISAGREES
+    assert compare.check({"w": right}, reference, "float32").status is Status.OK
+    assert compare.check({"w": right * np.float32(1.001)}, reference, "float32").status is Status.DISAGREES
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -274,7 +274,7 @@ def test_a_workload_without_a_finite_gradient_is_refused_with_a_hint(tmp_path: P
     path = tmp_path / "root.py"
     path.write_text(NAKED_ROOT)
     with np.errstate(all="ignore"), pytest.raises(NotFinite, match=r"of w is NaN or infinite for instance 0.*where"):
-        build.write(tmp_path / "truth.npz", str(path), 2, 0, "float32")
+        build.write(tmp_path / "reference.npz", str(path), 2, 0, "float32")
 
 
 def test_bytes_are_known_before_anything_runs() -> None:
@@ -448,8 +448,10 @@ def test_a_branch_that_jax_cannot_trace_is_told_with_its_line(tmp_path: Path) ->
     path = tmp_path / "branching.py"
     path.write_text(EACH_ITS_OWN.format(framework="jax", module="jax.numpy"))
 
-    with pytest.raises(IsolatedError, match=r"workload branching fails in line 9 of branching.py: Tracer\w+Error: "):
-        build.write(tmp_path / "truth.npz", str(path), 2, 0, "float32")
+    with pytest.raises(
+        ChildProcessFailed, match=r"workload branching fails in line 9 of branching.py: Tracer\w+Error: "
+    ):
+        build.write(tmp_path / "reference.npz", str(path), 2, 0, "float32")
 
 
 UNFITTING = '''"""A layer that was written for four inputs and is given three."""
@@ -507,7 +509,7 @@ BY_LAYERS = {
 
 @pytest.mark.parametrize("framework", bound.each("jax", "torch", "tf1", "tf2"))
 def test_examples_of_the_users_own_model_are_measured_rightly(framework: str) -> None:
-    """With the truth from `ops` where it is written through them, else from the framework itself in float64."""
+    """With the reference from `ops` where it is written through them, else from the framework itself in float64."""
     paths = [str(EXAMPLES / f"{name}.py") for name, run_by in CASES.items() if framework in run_by]
     chosen = [*bound.STRATEGIES[framework], *BY_LAYERS[framework]]
 

@@ -20,8 +20,8 @@ from harness.runner.plan import Plan
 CHOSEN = find_strategies.discover().strategies
 
 
-def tasks(wanted: Plan, chosen: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Task]:
-    return [task for job in plan.jobs(wanted, chosen, truths) for task in job]
+def tasks(wanted: Plan, chosen: Sequence[Strategy], references: Mapping[str, Mapping[int, str]]) -> list[Task]:
+    return [task for job in plan.jobs(wanted, chosen, references) for task in job]
 
 
 WANTED = Plan(("policy",), tuple(s.name for s in CHOSEN), ("cpu",), batch_sizes=(16, 1, 4))

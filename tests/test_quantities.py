@@ -1,4 +1,4 @@
-"""Norms, weighted sums and clipped sums: is their truth right, and is every fault in them seen?"""
+"""Norms, weighted sums and clipped sums: is their reference right, and is every fault in them seen?"""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def flat(rows: Arrays) -> np.ndarray:  # type: ignore[type-arg]
 
 def true(quantity: str) -> Arrays:
     """What an honest strategy returns, in float32."""
-    truth = TRUTH.of(quantity, "float32")
-    rows = truth.rows if quantity in ("gradients", "norms") else {name: v[0] for name, v in truth.rows.items()}
+    reference = TRUTH.of(quantity, "float32")
+    rows = reference.rows if quantity in ("gradients", "norms") else {name: v[0] for name, v in reference.rows.items()}
     return cast(rows, "float32")
 
 
@@ -126,8 +126,8 @@ def test_weights_that_move_with_their_instances_are_a_fault() -> None:
 
 
 def test_a_truth_survives_its_file(tmp_path: Path) -> None:
-    build.save(tmp_path / "truth.npz", [TRUTH])
-    (loaded,) = build.load(tmp_path / "truth.npz")
+    build.save(tmp_path / "reference.npz", [TRUTH])
+    (loaded,) = build.load(tmp_path / "reference.npz")
 
     for quantity in QUANTITIES:
         assert compare.check(true(quantity), loaded, "float32", quantity).status is Status.OK

@@ -1,4 +1,4 @@
-"""The truth: is it true, does it know its own precision, and does it refuse what has no truth?"""
+"""The reference: is it true, does it know its own precision, and does it refuse what has no reference?"""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from harness.core import find_workloads
 from harness.core.find_workloads import find
 from harness.core.workload import Arrays, Workload, cast
-from harness.frameworks.child_process import IsolatedError
+from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build, compare, gradients
 from harness.reference.build import Coupled
-from harness.reference.gradients import Engine
+from harness.reference.gradients import ReferenceGradients
 from tests import bound
 from tests.test_workloads import COMPLETE, NAMES, write
 
@@ -24,12 +24,14 @@ COORDINATES = 3
 """How many entries of every parameter are checked against finite differences."""
 
 
-def central_difference(engine: Engine, parameters: Arrays, name: str, index: tuple[int, ...], instance: int) -> float:
+def central_difference(
+    engine: ReferenceGradients, parameters: Arrays, name: str, index: tuple[int, ...], instance: int
+) -> float:
     losses = []
     for step in (STEP, -STEP):
         moved = {key: value.copy() for key, value in parameters.items()}
         moved[name][index] += step
-        there = Engine(engine.workload, moved, engine.batch, "float64")
+        there = ReferenceGradients(engine.workload, moved, engine.batch, "float64")
         losses.append(float(there.losses(slice(instance, instance + 1))[0]))
     return (losses[0] - losses[1]) / (2 * STEP)
 
@@ -39,7 +41,7 @@ def test_true_rows_are_what_central_differences_of_the_loss_say(name: str) -> No
     """The largest entry of a row and some drawn ones, of every parameter, at the real size."""
     workload = find(name)
     parameters, batch = workload.initial_parameters(0), workload.batches(0, 2, 1)[0]
-    exact = Engine(workload, parameters, batch, "float64")
+    exact = ReferenceGradients(workload, parameters, batch, "float64")
     row = {key: value[0] for key, value in exact.rows([1]).items()}
     rng = np.random.default_rng(0)
     for key, true in row.items():
@@ -57,22 +59,22 @@ def test_the_weighted_gradient_is_the_weighted_sum_of_the_rows(name: str) -> Non
     """Also over more instances than are differentiated at a time."""
     workload = find(name)
     batch = workload.batches(0, gradients.CHUNK + 3, 1)[0]
-    truth = build.compute(workload, workload.initial_parameters(0), batch)
-    assert len(truth.instances) == gradients.CHUNK + 3
-    for key, rows in truth.rows.items():
-        summed = np.tensordot(truth.weights, rows, axes=1)
-        np.testing.assert_allclose(truth.weighted[key], summed, rtol=1e-9, atol=1e-12 * np.abs(rows).max() + 1e-16)
+    reference = build.compute(workload, workload.initial_parameters(0), batch)
+    assert len(reference.instances) == gradients.CHUNK + 3
+    for key, rows in reference.rows.items():
+        summed = np.tensordot(reference.weights, rows, axes=1)
+        np.testing.assert_allclose(reference.weighted[key], summed, rtol=1e-9, atol=1e-12 * np.abs(rows).max() + 1e-16)
 
 
 @pytest.mark.parametrize(("dtype", "epsilon"), [("float64", 2.0**-52), ("float32", 2.0**-23), ("bfloat16", 2.0**-7)])
-def test_the_yardstick_is_the_error_of_the_dtype_under_test(dtype: str, epsilon: float) -> None:
+def test_the_row_error_is_the_error_of_the_dtype_under_test(dtype: str, epsilon: float) -> None:
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
     workload = find("mlp-small")
     parameters, batch = cast(workload.initial_parameters(0), dtype), cast(workload.batches(0, 4, 1)[0], dtype)
-    truth = build.compute(workload, parameters, batch)
-    for key, rows in truth.rows.items():
-        relative = truth.yardstick[key] / np.abs(rows).reshape(4, -1).max(1)
+    reference = build.compute(workload, parameters, batch)
+    for key, rows in reference.rows.items():
+        relative = reference.row_errors[key] / np.abs(rows).reshape(4, -1).max(1)
         assert (relative > epsilon / 30).all()
         assert (relative < epsilon * 30).all()
 
@@ -82,9 +84,9 @@ def test_the_truth_is_that_of_the_inputs_after_they_were_rounded() -> None:
     exact = workload.initial_parameters(0)
     single = cast(exact, "float32")
     batch = workload.batches(0, 4, 1)[0]
-    truth = build.compute(workload, single, batch)
-    expected = Engine(workload, cast(single, "float64"), batch, "float64").rows(range(4))
-    for key, rows in truth.rows.items():
+    reference = build.compute(workload, single, batch)
+    expected = ReferenceGradients(workload, cast(single, "float64"), batch, "float64").rows(range(4))
+    for key, rows in reference.rows.items():
         np.testing.assert_array_equal(rows, expected[key])
 
 
@@ -94,19 +96,19 @@ def test_of_a_large_batch_a_sample_of_rows_is_checked_and_the_weighted_sum_cover
     monkeypatch.setattr(build, "MOST_VALUES", 45 * 6)
     workload = find("policy")
     parameters, batch = workload.initial_parameters(0), workload.batches(0, 20, 1)[0]
-    truth = build.compute(workload, parameters, batch)
-    assert (len(truth.instances), truth.batch_size) == (6, 20)
-    assert (np.diff(truth.instances) > 0).all()
+    reference = build.compute(workload, parameters, batch)
+    assert (len(reference.instances), reference.batch_size) == (6, 20)
+    assert (np.diff(reference.instances) > 0).all()
 
-    rows = Engine(workload, parameters, batch, "float64").rows(range(20))
-    assert compare.check(rows, truth, "float64").status == "ok"
-    unchecked = next(i for i in range(20) if i not in truth.instances)
+    rows = ReferenceGradients(workload, parameters, batch, "float64").rows(range(20))
+    assert compare.check(rows, reference, "float64").status == "ok"
+    unchecked = next(i for i in range(20) if i not in reference.instances)
     rows["logit.bias"][unchecked] += 1
-    assert "weighted sum" in compare.check(rows, truth, "float64").reason
+    assert "weighted sum" in compare.check(rows, reference, "float64").reason
 
 
 def test_a_file_keeps_everything_that_was_computed(tmp_path: Path) -> None:
-    path = tmp_path / "truth.npz"
+    path = tmp_path / "reference.npz"
     build.write(path, "policy", 5, 0, "float32")
     loaded = build.load(path)
     assert len(loaded) == build.BATCHES
@@ -116,7 +118,7 @@ def test_a_file_keeps_everything_that_was_computed(tmp_path: Path) -> None:
         expected = build.compute(workload, parameters, cast(batch, "float32"))
         for field in dataclasses.fields(expected):
             np.testing.assert_equal(getattr(found, field.name), getattr(expected, field.name))
-    assert loaded[0].engine == "HIPS autograd on NumPy, float64, one instance at a time"
+    assert loaded[0].computed_with == "HIPS autograd on NumPy, float64, one instance at a time"
 
 
 NORMALISED = COMPLETE.replace(
@@ -127,7 +129,7 @@ NORMALISED = COMPLETE.replace(
 def test_a_loss_that_couples_its_instances_is_refused(tmp_path: Path) -> None:
     """As batch normalisation does: instance 0 has another loss in a batch than alone."""
     with pytest.raises(Coupled, match="couples its instances: the loss of instance"):
-        build.write(tmp_path / "truth.npz", str(write(tmp_path, NORMALISED)), 4, 0, "float32")
+        build.write(tmp_path / "reference.npz", str(write(tmp_path, NORMALISED)), 4, 0, "float32")
 
 
 STATEFUL = COMPLETE.replace(
@@ -139,9 +141,9 @@ STATEFUL = COMPLETE.replace(
 def test_integers_among_the_parameters_are_state_and_have_no_rows(tmp_path: Path) -> None:
     workload = find(write(tmp_path, STATEFUL))
     batch = {"x": np.array([1.0, 2.0]), "y": np.array([0.0, 0.0])}
-    truth = build.compute(workload, {"slope": np.array(1.0), "steps": np.array(3)}, batch)
-    assert list(truth.rows) == ["slope"]
-    assert truth.rows["slope"].tolist() == [18.0, 72.0]  # d/ds (3 s x)^2 = 18 s x^2
+    reference = build.compute(workload, {"slope": np.array(1.0), "steps": np.array(3)}, batch)
+    assert list(reference.rows) == ["slope"]
+    assert reference.rows["slope"].tolist() == [18.0, 72.0]  # d/ds (3 s x)^2 = 18 s x^2
 
 
 ONLY = {
@@ -166,7 +168,7 @@ def test_a_workload_of_one_framework_gets_its_truth_from_that_framework_in_float
     build.write(tmp_path / "only.npz", str(only), 4, 0, "float32")
     build.write(tmp_path / "ops.npz", str(same), 4, 0, "float32")
     found, expected = (build.load(tmp_path / name)[0] for name in ("only.npz", "ops.npz"))
-    assert found.engine == f"{framework} itself, float64, one instance at a time"
+    assert found.computed_with == f"{framework} itself, float64, one instance at a time"
     np.testing.assert_allclose(found.rows["slope"], expected.rows["slope"], rtol=1e-14)
 
 
@@ -174,8 +176,8 @@ def test_a_failure_in_the_users_file_is_told_in_its_own_words(tmp_path: Path) ->
     text = COMPLETE.replace("import numpy as np", 'import numpy as np\nframeworks = ("numpy",)\n')
     text = text.replace("losses(ops, parameters, batch)", "losses(parameters, batch)")
     text = text.replace('batch["x"] *', 'batch["z"] *')
-    with pytest.raises(IsolatedError, match="KeyError: 'z'"):
-        build.write(tmp_path / "truth.npz", str(write(tmp_path, text)), 2, 0, "float32")
+    with pytest.raises(ChildProcessFailed, match="KeyError: 'z'"):
+        build.write(tmp_path / "reference.npz", str(write(tmp_path, text)), 2, 0, "float32")
 
 
 def test_parameters_of_the_real_workloads_all_receive_gradients() -> None:
@@ -189,4 +191,6 @@ def test_parameters_of_the_real_workloads_all_receive_gradients() -> None:
 
 
 def _rows(workload: Workload) -> dict[str, Any]:
-    return Engine(workload, workload.initial_parameters(0), workload.batches(0, 2, 1)[0], "float64").rows([0])
+    return ReferenceGradients(workload, workload.initial_parameters(0), workload.batches(0, 2, 1)[0], "float64").rows(
+        [0]
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from harness import report
 from harness.analysis import statistics, table
-from harness.analysis.crossover import crossings
+from harness.analysis.crossover import crossovers
 from harness.core.records import Measurement, Status
 from harness.core.store import Run
 from harness.report.data import claims, costs, needs, published, side_by_side
@@ -218,7 +218,7 @@ class TestCosts:
         flat = [statistics.estimate([around(100)], seed) for seed in range(3)]
         near = [statistics.estimate([around(time)], seed) for seed, time in enumerate((105, 100, 95), start=9)]
 
-        assert crossings([1, 2, 4], flat, near, floor=1.1) == []
+        assert crossovers([1, 2, 4], flat, near, floor=1.1) == []
 
 
 class TestSides:

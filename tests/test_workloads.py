@@ -14,7 +14,7 @@ from harness.core.find_workloads import find
 from harness.core.plugins import PluginError
 from harness.core.workload import Workload, cast
 from harness.reference import flops
-from harness.reference.workload_info import facts
+from harness.reference.workload_info import workload_info
 from tests import bound
 
 NAMES = ("cifar-cnn", "cnn", "embedding", "functorch-cnn", "lstm", "mlp", "policy", "transformer")
@@ -113,7 +113,7 @@ def test_layers_are_drawn_within_the_bound_that_pytorch_uses() -> None:
 
 
 def test_facts_say_what_a_row_takes() -> None:
-    known = facts(find("cnn"))
+    known = workload_info(find("cnn"))
     assert known.parameter_count == 26_010
     assert known.gradient_bytes() == 4 * 26_010
     assert known.gradient_bytes("float64") == 8 * 26_010
@@ -170,7 +170,7 @@ def test_a_file_of_the_users_own_is_found_by_its_path(tmp_path: Path) -> None:
     assert (workload.name, workload.summary) == ("my-line", "A line, fitted.")
     assert workload.through_ops
     assert find(workload.source).docstring == workload.docstring
-    assert facts(workload).parameter_count == 1
+    assert workload_info(workload).parameter_count == 1
 
 
 def test_a_file_for_one_framework_is_read_without_being_executed(tmp_path: Path) -> None:

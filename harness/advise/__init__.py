@@ -1,4 +1,4 @@
-"""From the question of `pergrad advise` to its answer: the truth, the candidates, the contest."""
+"""From the question of `pergrad advise` to its answer: the reference, the candidates, the contest."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 from harness.advise import prior, race
 from harness.advise.answer import Advice, advice
-from harness.advise.prior import Memory, Model
+from harness.advise.prior import Model, PriorResult
 from harness.advise.race import Question
 from harness.analysis import compare
 from harness.core import find_workloads, store
 from harness.core.find_strategies import Catalogue
 from harness.core.plugins import PluginError
-from harness.frameworks.child_process import IsolatedError
+from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build
-from harness.reference.workload_info import facts
+from harness.reference.workload_info import workload_info
 from harness.system import info, lock
 
 NEWEST_RUNS = 5
@@ -38,21 +38,21 @@ def advise(
 
     Args:
         source: the model, as `workloads.find` takes it.
-        until: when the answer is due, on `time.monotonic()`; computing the truth is never cut short.
+        until: when the answer is due, on `time.monotonic()`; computing the reference is never cut short.
         results: the folder of earlier runs.
         say: told in a sentence what goes on.
 
     Raises:
-        PluginError: if there is no such model, or it has no truth.
+        PluginError: if there is no such model, or it has no reference.
         Busy: if a run is measuring on this machine.
     """
     workload = find_workloads.find(source)
     try:
-        known = facts(workload)
+        known = workload_info(workload)
         with tempfile.TemporaryDirectory(prefix="pergrad-") as folder, lock.only_run(Path("advise")):
-            say(f"computing the truth about {workload.name} at batch size {batch_size}")
-            truth = Path(folder) / "truth.npz"
-            build.write(truth, workload.source, batch_size, 0, dtype, [quantity], thorough=False)
+            say(f"computing the reference for {workload.name} at batch size {batch_size}")
+            reference = Path(folder) / "reference.npz"
+            build.write(reference, workload.source, batch_size, 0, dtype, [quantity], thorough=False)
             question = Question(
                 name=workload.name,
                 source=workload.source,
@@ -61,19 +61,19 @@ def advise(
                 batch_size=batch_size,
                 quantity=quantity,
                 dtype=dtype,
-                truth=str(truth),
+                reference=str(reference),
             )
-            found = race.candidates(catalogue, question, [*prior.packaged(), *own_memories(results)])
-            state = race.contest(question, found, until, say)
-    except IsolatedError as error:
+            found = race.candidates(catalogue, question, [*prior.bundled(), *own_prior_results(results)])
+            state = race.race(question, found, until, say)
+    except ChildProcessFailed as error:
         raise PluginError(f"workload {workload.name} cannot be run here: {error}") from error
     return advice(state, catalogue.strategies, found)
 
 
-def own_memories(results: Path) -> list[Memory]:
+def own_prior_results(results: Path) -> list[PriorResult]:
     """What this machine's newest runs tell; a run that cannot be read tells nothing."""
     here = info.describe()
-    found: list[Memory] = []
+    found: list[PriorResult] = []
     for path in store.runs(results)[-NEWEST_RUNS:]:
         with contextlib.suppress(store.StoreError):
             run = store.load(path)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.advise import race
-from harness.advise.race import Contest, Question
+from harness.advise.race import Question, Race
 from harness.analysis import formats, statistics
 from harness.analysis.statistics import Interval
 from harness.core.domain import QUANTITIES
@@ -57,27 +57,27 @@ class Advice:
         return asdict(self)
 
 
-def advice(state: Contest, strategies: Sequence[Strategy], found: Sequence[tuple[Strategy, float]]) -> Advice:
+def advice(state: Race, strategies: Sequence[Strategy], found: Sequence[tuple[Strategy, float]]) -> Advice:
     """What a contest says.
 
     Args:
         strategies: all, for the code of the winner.
         found: what `contest.candidates` returned.
     """
-    question, standing = state.question, state.standing()
-    rows = {name: state.rows(name)[-1] for name, _ in standing}
+    question, ranking = state.question, state.ranking()
+    rows = {name: state.rows(name)[-1] for name, _ in ranking}
     once = {name: (row.build_s or 0.0) + (row.first_call_s or 0.0) for name, row in rows.items()}
     survivors = state.survivors()
     places = []
     soonest = min(once, key=lambda name: once[name], default="")
-    times = dict(standing)
-    for name, time in standing:
+    times = dict(ranking)
+    for name, time in ranking:
         saved = statistics.calls_to_pay(once[name] - once[soonest], time.value, times[soonest].value)
         places.append(
             Place(
                 strategy=name,
                 seconds=Interval(time.value, time.low, time.high),
-                behind=statistics.ratio(time, standing[0][1]) if name != standing[0][0] else Interval(1.0, 1.0, 1.0),
+                behind=statistics.ratio(time, ranking[0][1]) if name != ranking[0][0] else Interval(1.0, 1.0, 1.0),
                 once_s=once[name],
                 pays_after=0 if name == soonest else saved,
                 peak_bytes=rows[name].peak_bytes,

@@ -41,7 +41,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Memory:
+class PriorResult:
     """One strategy in one case of an earlier run; `ratio` is its time over that of the fastest of its quantity."""
 
     strategy: str
@@ -52,26 +52,26 @@ class Memory:
     ratio: float
 
 
-def packaged() -> list[Memory]:
+def bundled() -> list[PriorResult]:
     """What travels with pergrad."""
     return [
-        Memory(strategy, case["quantity"], case["parameters"], case["flops"], case["batch_size"], ratio)
+        PriorResult(strategy, case["quantity"], case["parameters"], case["flops"], case["batch_size"], ratio)
         for case in json.loads(FILE.read_text(encoding="utf-8"))
         for strategy, ratio in case["ratios"].items()
     ]
 
 
-def grouped(memories: Iterable[Memory]) -> list[dict[str, Any]]:
+def grouped(prior_results: Iterable[PriorResult]) -> list[dict[str, Any]]:
     """The same as `FILE` holds it: strategies by what they have in common. Of two of a kind the later one stays."""
     found: dict[tuple[Any, ...], dict[str, float]] = {}
-    for memory in memories:
+    for memory in prior_results:
         case = (memory.quantity, memory.parameters, memory.flops, memory.batch_size)
         found.setdefault(case, {})[memory.strategy] = memory.ratio
     names = ("quantity", "parameters", "flops", "batch_size")
     return [{**dict(zip(names, case, strict=True)), "ratios": ratios} for case, ratios in found.items()]
 
 
-def of_runs(runs: Iterable[Run]) -> list[Memory]:
+def of_runs(runs: Iterable[Run]) -> list[PriorResult]:
     """What these runs tell."""
     found = []
     for run in runs:
@@ -86,7 +86,7 @@ def of_runs(runs: Iterable[Run]) -> list[Memory]:
             for size in panel.timed_sizes:
                 lines = panel.at(size)
                 found += [
-                    Memory(
+                    PriorResult(
                         strategy=str(line["strategy"]),
                         quantity=panel.place.quantity,
                         parameters=model.parameters,
@@ -99,11 +99,11 @@ def of_runs(runs: Iterable[Run]) -> list[Memory]:
     return found
 
 
-def expected_ratio(memories: Sequence[Memory], strategy: str, model: Model, batch_size: int) -> float | None:
+def expected_ratio(prior_results: Sequence[PriorResult], strategy: str, model: Model, batch_size: int) -> float | None:
     """The time to expect of a strategy over that of the fastest; None if it is in no earlier run."""
     weighted = [
         (math.exp(-model.distance(Model(m.parameters, m.flops)) - abs(math.log(batch_size / m.batch_size))), m.ratio)
-        for m in memories
+        for m in prior_results
         if m.strategy == strategy
     ]
     total = sum(weight for weight, _ in weighted)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from harness.advise import prior
-from harness.advise.prior import Memory, Model
+from harness.advise.prior import Model, PriorResult
 from harness.analysis import statistics
 from harness.analysis.statistics import Estimate
 from harness.core.find_strategies import FOLDER, Catalogue
@@ -50,7 +50,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: a workload, which `workloads.find` finds by its source, and the file with the truth about it."""
+    """What is asked: a workload, which `workloads.find` finds by its source, and the file with the reference for it."""
 
     name: str
     source: str
@@ -59,11 +59,11 @@ class Question:
     batch_size: int
     quantity: str
     dtype: str
-    truth: str
+    reference: str
 
 
 @dataclass
-class Contest:
+class Race:
     """Measurements so far: `first` roughly, then `rounds`, in which every strategy has a process of its own."""
 
     question: Question
@@ -81,15 +81,15 @@ class Contest:
             return None
         return statistics.estimate([[ns * 1e-9 for ns in row.samples_ns] for row in rows], zlib.crc32(name.encode()))
 
-    def standing(self) -> list[tuple[str, Estimate]]:
+    def ranking(self) -> list[tuple[str, Estimate]]:
         """Strategies with a time, the fastest first."""
         found = [(name, estimate) for name in self.first if (estimate := self.estimate(name))]
         return sorted(found, key=lambda entry: entry[1].value)
 
     def survivors(self) -> list[str]:
         """Those that can still win: the interval of their time over the leader's reaches the noise."""
-        standing = self.standing()
-        return [name for name, time in standing if self.can_win(name, time, *standing[0])]
+        ranking = self.ranking()
+        return [name for name, time in ranking if self.can_win(name, time, *ranking[0])]
 
     def can_win(self, name: str, time: Estimate, leader: str, best: Estimate) -> bool:
         """Whether a strategy may yet turn out to be the fastest."""
@@ -114,7 +114,9 @@ class Contest:
         return max(assumed, statistics.noise_floor(pairs) or 1.0)
 
 
-def candidates(catalogue: Catalogue, question: Question, memories: Sequence[Memory]) -> list[tuple[Strategy, float]]:
+def candidates(
+    catalogue: Catalogue, question: Question, prior_results: Sequence[PriorResult]
+) -> list[tuple[Strategy, float]]:
     """Strategies that may answer the question, with the ratio to the fastest that is expected; promising ones first.
 
     A strategy of the reader's own, which no earlier run knows, is expected to be the fastest.
@@ -123,13 +125,13 @@ def candidates(catalogue: Catalogue, question: Question, memories: Sequence[Memo
     for strategy in catalogue.strategies:
         installed = all(find_spec(package) for package in (PACKAGES[strategy.framework][0], *strategy.requires))
         if strategy.quantity == question.quantity and strategy.framework in question.frameworks and installed:
-            ratio = prior.expected_ratio(memories, strategy.name, question.model, question.batch_size)
+            ratio = prior.expected_ratio(prior_results, strategy.name, question.model, question.batch_size)
             own = FOLDER not in strategy.path.parents
             found.append((strategy, ratio or (1.0 if own else UNKNOWN)))
     return sorted(found, key=lambda entry: (entry[1], entry[0].full_only))
 
 
-def contest(question: Question, found: Sequence[tuple[Strategy, float]], until: float, say: Say) -> Contest:
+def race(question: Question, found: Sequence[tuple[Strategy, float]], until: float, say: Say) -> Race:
     """Measure until `until` on `time.monotonic()`, or until only one strategy can win.
 
     Args:
@@ -137,7 +139,7 @@ def contest(question: Question, found: Sequence[tuple[Strategy, float]], until: 
         until: no measurement is begun that would probably end later.
         say: told in a sentence what goes on.
     """
-    state = Contest(question)
+    state = Race(question)
     _first_round(state, found, until, say)
     strategies = {strategy.name: strategy for strategy, _ in found}
     for number in itertools.count():
@@ -156,7 +158,7 @@ def contest(question: Question, found: Sequence[tuple[Strategy, float]], until: 
     return state
 
 
-def _first_round(state: Contest, found: Sequence[tuple[Strategy, float]], until: float, say: Say) -> None:
+def _first_round(state: Race, found: Sequence[tuple[Strategy, float]], until: float, say: Say) -> None:
     """One rough measurement of every promising strategy; of all others if these give no answer."""
     best = found[0][1] if found else 1.0
     promising = [strategy for strategy, ratio in found if ratio <= PROMISING * best]
@@ -166,13 +168,13 @@ def _first_round(state: Contest, found: Sequence[tuple[Strategy, float]], until:
     for group in _groups(promising):
         say(f"a first look at {', '.join(strategy.name for strategy in group)}")
         _look(state, group, share)
-    if len(state.standing()) < 2:
+    if len(state.ranking()) < 2:
         for group in _groups(others):
             say(f"a first look at {', '.join(strategy.name for strategy in group)}")
             _look(state, group, share)
 
 
-def _look(state: Contest, group: Sequence[Strategy], until: float) -> None:
+def _look(state: Race, group: Sequence[Strategy], until: float) -> None:
     left = until - time.monotonic() - START_S[group[0].framework]
     if left < 1:
         return
@@ -191,7 +193,7 @@ def _groups(strategies: Sequence[Strategy]) -> list[list[Strategy]]:
     return list(groups.values())
 
 
-def _is_decided(state: Contest, left: Sequence[str], number: int) -> bool:
+def _is_decided(state: Race, left: Sequence[str], number: int) -> bool:
     """Whether another round would change nothing that matters."""
     if len(left) < 2:
         return number > 0 or not left
@@ -212,7 +214,7 @@ def _task(question: Question, strategy: Strategy, target_s: float, limit_s: floa
         dtype=question.dtype,
         batch_sizes=(question.batch_size,),
         pass_number=1,
-        truths={question.batch_size: question.truth},
+        references={question.batch_size: question.reference},
         seed=0,
         limit_s=max(limit_s, 1.0),
         target_s=target_s,
@@ -223,12 +225,12 @@ def _task(question: Question, strategy: Strategy, target_s: float, limit_s: floa
     )
 
 
-def not_tried(state: Contest, found: Sequence[tuple[Strategy, float]]) -> Mapping[str, float]:
+def not_tried(state: Race, found: Sequence[tuple[Strategy, float]]) -> Mapping[str, float]:
     """Strategies that were not measured, with their time over that of the fastest as expected from earlier runs."""
     return {strategy.name: ratio for strategy, ratio in found if strategy.name not in state.first}
 
 
-def left_out(state: Contest, found: Sequence[tuple[Strategy, float]]) -> Mapping[str, str]:
+def left_out(state: Race, found: Sequence[tuple[Strategy, float]]) -> Mapping[str, str]:
     """Why strategies that were tried are not in the ranking."""
     reasons = {}
     for strategy, _ in found:

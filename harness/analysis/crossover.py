@@ -16,7 +16,7 @@ from harness.analysis.statistics import Estimate, Floats, Interval, Verdict
 
 
 @dataclass(frozen=True)
-class Crossing:
+class Crossover:
     """At `batch_size` two strategies take the same time; beyond it one of them leads."""
 
     batch_size: Interval
@@ -24,9 +24,9 @@ class Crossing:
     """Whether it is the first of the two that is faster beyond; else it is faster up to there."""
 
 
-def crossings(
+def crossovers(
     batch_sizes: Sequence[int], first: Sequence[Estimate], second: Sequence[Estimate], floor: float
-) -> list[Crossing]:
+) -> list[Crossover]:
     """Every change of the lead between two strategies that are measured at the same batch sizes.
 
     A lead counts only where the interval of the ratio lies beyond the noise floor. Between two such batch sizes with
@@ -53,7 +53,7 @@ def crossings(
             many = _meet(low, high, one.replicates / two.replicates, one_after.replicates / two_after.replicates)
             ends = statistics.percentile_interval(np.asarray(many))
             point = float(value)
-            found.append(Crossing(Interval(point, min(ends[0], point), max(ends[1], point)), leads))
+            found.append(Crossover(Interval(point, min(ends[0], point), max(ends[1], point)), leads))
     return found
 
 

@@ -1,4 +1,4 @@
-"""`pergrad check`: is a strategy right, and honest with the clock?"""
+"""`pergrad check`: are a strategy's rows right, and is its time true?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check(
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Is a strategy right, and honest with the clock? What passed, what failed, and what to do about it.
+    """Are a strategy's rows right, and is its time true? What passed, what failed, and what to do about it.
 
     It is measured on the small variants of all workloads, with every check of a run; what lies inside the clock is
     printed. The exit status is 1 if something failed.

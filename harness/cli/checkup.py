@@ -1,4 +1,4 @@
-"""Check one strategy: is a strategy right, and honest with the clock, on the small variants of all workloads?"""
+"""Check one strategy on the small variants of all workloads: are its rows right, and is its time true?"""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from harness.core.plugins import PluginError
 from harness.core.records import Measurement, Status, Task
 from harness.core.strategy import Strategy
 from harness.core.workload import Workload
-from harness.frameworks.child_process import IsolatedError
-from harness.measure.contract import PROMISES
+from harness.frameworks.child_process import ChildProcessFailed
+from harness.measure.contract import CONTRACT
 from harness.reference import build
 from harness.runner import workers
 
@@ -46,12 +46,12 @@ class Checkup:
         """Whether nothing is wrong and something was checked."""
         return not self.failures and any(row.status is Status.OK for row in self.rows)
 
-    def promises(self) -> dict[str, str]:
-        """Promise -> `passed`, `failed` or `not reached`; checks are made in their order, up to the first that fails.
+    def requirements(self) -> dict[str, str]:
+        """Requirement -> `passed`, `failed` or `not reached`, in the order of the checks, up to the first that fails.
 
-        A case that ended in any other way, by an exception for example, says nothing of any promise.
+        A case that ended in any other way, by an exception for example, says nothing of any requirement.
         """
-        order = list(PROMISES)
+        order = list(CONTRACT)
         broken = {row.broken for row in self.failures if row.broken}
         reached = [len(order)] * any(row.status is Status.OK for row in self.rows)
         reached += [order.index(name) for name in broken]
@@ -67,7 +67,7 @@ class Checkup:
             "strategy": self.strategy.name,
             "ok": self.ok,
             "inside_the_clock": inside_the_clock(self.strategy),
-            "promises": self.promises(),
+            "requirements": self.requirements(),
             "cases": [
                 {
                     "workload": row.workload,
@@ -76,7 +76,7 @@ class Checkup:
                     "digits": row.digits,
                     "broken": row.broken,
                     "reason": row.reason,
-                    "what_to_do": PROMISES[row.broken].remedy if row.broken else "",
+                    "what_to_do": CONTRACT[row.broken].hint if row.broken else "",
                     "worst_parameter": row.worst_parameter,
                     "worst_instance": row.worst_instance,
                     "detail": row.detail,
@@ -91,13 +91,13 @@ class Subject:
     """A workload that strategies are checked on.
 
     Attributes:
-        truths: batch size -> file with the truth about its batches.
-        without_truth: why there is none; empty if there is.
+        references: batch size -> file with the reference for its batches.
+        without_reference: why there is none; empty if there is.
     """
 
     workload: Workload
-    truths: Mapping[int, str]
-    without_truth: str = ""
+    references: Mapping[int, str]
+    without_reference: str = ""
 
 
 def small_workloads() -> list[Workload]:
@@ -110,7 +110,7 @@ def small_workloads() -> list[Workload]:
 
 
 def prepare(found: Sequence[Workload], quantities: Sequence[str], folder: Path) -> list[Subject]:
-    """Compute the truth about every workload, into files in `folder`."""
+    """Compute the reference for every workload, into files in `folder`."""
     return [_prepare(workload, quantities, folder) for workload in found]
 
 
@@ -119,7 +119,7 @@ def _prepare(workload: Workload, quantities: Sequence[str], folder: Path) -> Sub
     try:
         for size, path in paths.items():
             build.write(path, workload.source, size, 0, "float32", quantities)
-    except (PluginError, IsolatedError) as error:
+    except (PluginError, ChildProcessFailed) as error:
         return Subject(workload, {}, str(error))
     return Subject(workload, {size: str(path) for size, path in paths.items()})
 
@@ -132,7 +132,7 @@ def check_strategy(strategy: Strategy, subjects: Sequence[Subject], on_row: OnRo
         if strategy.framework not in subject.workload.frameworks:
             reason = f"written for {', '.join(subject.workload.frameworks)} only"
         else:
-            reason = subject.without_truth
+            reason = subject.without_reference
         if reason:
             rows += [task.row(size, Status.UNSUPPORTED, reason) for size in BATCH_SIZES]
         else:
@@ -154,7 +154,7 @@ def _task(strategy: Strategy, subject: Subject) -> Task:
         dtype="float32",
         batch_sizes=BATCH_SIZES,
         pass_number=1,
-        truths=subject.truths,
+        references=subject.references,
         seed=0,
         limit_s=LIMIT_S,
         target_s=0.02,
@@ -168,11 +168,11 @@ def describe(checkup: Checkup) -> str:
     """What passed, what failed and what to do about it."""
     strategy = checkup.strategy
     lines = [f"{strategy.name}: {strategy.summary}", "", inside_the_clock(strategy), "", *_table(checkup.rows), ""]
-    for name, state in checkup.promises().items():
-        lines.append(f"{state:<11}  {name}: {PROMISES[name].means}")
+    for name, state in checkup.requirements().items():
+        lines.append(f"{state:<11}  {name}: {CONTRACT[name].means}")
         broken = [row for row in checkup.failures if row.broken == name]
         lines += [f"{'':<13}{row.workload} B={row.batch_size}: {row.reason}" for row in broken]
-        lines += [f"{'':<13}what to do: {PROMISES[name].remedy}"] if broken else []
+        lines += [f"{'':<13}what to do: {CONTRACT[name].hint}"] if broken else []
     for row in checkup.rows:
         if row.status.is_failure and not row.broken:
             lines.append(f"{row.status:<11}  {row.workload} B={row.batch_size}: {row.reason}")

@@ -43,14 +43,14 @@ def list_strategies(as_json: Json = False, plugin: Plugins = None) -> None:
 @app.command("workloads")
 def list_workloads(as_json: Json = False) -> None:
     """Every workload: a model, its loss, its parameters and its batches."""
-    from harness.frameworks.child_process import IsolatedError
-    from harness.reference.workload_info import facts
+    from harness.frameworks.child_process import ChildProcessFailed
+    from harness.reference.workload_info import workload_info
 
     entries: list[dict[str, Any]] = []
     for workload in [*find_workloads.builtin(), *find_workloads.others()]:
         try:
-            known = facts(workload)
-        except IsolatedError as error:
+            known = workload_info(workload)
+        except ChildProcessFailed as error:
             entries.append({"name": workload.name, "summary": f"unavailable: {error}"})
             continue
         entries.append(

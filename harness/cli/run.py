@@ -113,7 +113,7 @@ def run(
     from harness.core import find_strategies
     from harness.core.plugins import PluginError
     from harness.core.store import StoreError
-    from harness.frameworks.child_process import IsolatedError
+    from harness.frameworks.child_process import ChildProcessFailed
     from harness.runner import prepare
     from harness.runner.plan import PlanError, bind_to_cores, plan_for, requested_workloads
     from harness.system.lock import Busy
@@ -146,6 +146,6 @@ def run(
         status = session.measure_and_report(prepared, reports)
     except (PluginError, PlanError, StoreError, Busy) as error:
         refuse(str(error))
-    except IsolatedError as error:
+    except ChildProcessFailed as error:
         refuse(f"a workload cannot be loaded here: {error}; choose others with --workload, or install what it needs")
     raise typer.Exit(status)

@@ -1,4 +1,4 @@
-"""How arrays lie in memory: one canonical layout, and the order in which PyTorch wants some of them.
+"""Convert the order of array axes: one canonical layout, and the order in which PyTorch wants some of them.
 
 Workloads are written in NumPy with images as (B, height, width, channels), convolution kernels as (height, width,
 inputs, outputs), dense weights as (inputs, outputs). TensorFlow, JAX and the NumPy reference use exactly that.

@@ -1,4 +1,4 @@
-"""What travels between the modules and lies on disk: cases, rows, statuses.
+"""Define the records of a run: cases, measurements, statuses, and the tasks that workers are sent.
 
 Everything here is a frozen data class of plain values, so that it can be pickled to another machine and
 written as one line of strict JSON. Nothing here measures, judges or draws.
@@ -70,7 +70,7 @@ class Measurement:
     reason: str = ""
     """Why the status is not `ok`, in one sentence; empty for `ok`."""
     broken: str = ""
-    """The promise of `harness.measure.contract` that a strategy which disagrees has broken."""
+    """The requirement of `harness.measure.contract` that a strategy which disagrees does not meet."""
     detail: str = ""
     """Last frames of a traceback, last lines of stderr: whatever helps to repair a failure."""
     allocator: str = "default"
@@ -147,7 +147,7 @@ class Task:
 
     Attributes:
         plugin: the file the strategy comes from, or the entry point as `module:attribute`.
-        truths: batch size -> file with the truth about its batches.
+        references: batch size -> file with the reference for its batches.
         limit_s: what one case may take, build included.
         target_s: seconds of timed calls to aim for per case.
         most_rounds: timed calls per case at most.
@@ -169,7 +169,7 @@ class Task:
     dtype: str
     batch_sizes: tuple[int, ...]
     pass_number: int
-    truths: Mapping[int, str]
+    references: Mapping[int, str]
     seed: int
     limit_s: float
     target_s: float
@@ -187,7 +187,7 @@ class Task:
         """The task whose fields came as JSON."""
         values["batch_sizes"] = tuple(values["batch_sizes"])
         values["cpus"] = values["cpus"] and tuple(values["cpus"])
-        values["truths"] = {int(size): path for size, path in values["truths"].items()}
+        values["references"] = {int(size): path for size, path in values["references"].items()}
         return Task(**values)
 
     def only(self, batch_sizes: Iterable[int]) -> Task:

@@ -1,6 +1,6 @@
 """A run on disk: one folder with `run.json`, `measurements.jsonl` and `pytest-benchmark.json`.
 
-`measurements.jsonl` is the one source of truth: rows are appended and flushed one by one, and everything else
+`measurements.jsonl` is the only source: rows are appended and flushed one by one, and everything else
 is derived from them, so a killed run loses at most the case under way. All files are strict JSON.
 """
 

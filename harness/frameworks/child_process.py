@@ -49,7 +49,7 @@ def environment(
     return variables
 
 
-class IsolatedError(Exception):
+class ChildProcessFailed(Exception):
     """The function raised, or its process died; the message is the last line it wrote."""
 
 
@@ -64,7 +64,7 @@ def call(target: str, *arguments: Any, framework: str, dtype: str = "float32", l
         limit_s: seconds it may take, the start of the process included.
 
     Raises:
-        IsolatedError: if it fails or takes longer than `limit_s`.
+        ChildProcessFailed: if it fails or takes longer than `limit_s`.
     """
     with tempfile.TemporaryDirectory(prefix="pergrad-") as folder:
         result = Path(folder) / "result.json"
@@ -79,10 +79,10 @@ def call(target: str, *arguments: Any, framework: str, dtype: str = "float32", l
                 check=True,
             )
         except subprocess.TimeoutExpired as error:
-            raise IsolatedError(f"{target} took longer than {limit_s:g} s") from error
+            raise ChildProcessFailed(f"{target} took longer than {limit_s:g} s") from error
         except subprocess.CalledProcessError as error:
             lines = error.stderr.strip().splitlines() or [f"exit status {error.returncode}"]
-            failure = IsolatedError(lines[-1])
+            failure = ChildProcessFailed(lines[-1])
             failure.add_note("\n".join(lines[-30:]))
             raise failure from error
         return json.loads(result.read_text(encoding="utf-8"))

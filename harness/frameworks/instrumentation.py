@@ -1,4 +1,4 @@
-"""What a framework does behind a strategy's back: compilations, hidden loops, slow fallbacks, forks."""
+"""Count what a framework does without saying so: compilations, hidden loops, slow fallbacks, forks."""
 
 from __future__ import annotations
 

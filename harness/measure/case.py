@@ -32,7 +32,7 @@ from harness.measure.timer import (
 from harness.reference import build as build_reference
 from harness.reference import compare
 from harness.reference.compare import Agreement
-from harness.reference.result import Truth
+from harness.reference.result import Reference
 from harness.system.info import available_bytes
 
 LEAK_BYTES = 1 << 20
@@ -60,8 +60,8 @@ class Evaluations:
 
 
 @dataclass(frozen=True)
-class Witnesses:
-    """Counters of what happens behind a strategy's back, for the life of a worker."""
+class Instruments:
+    """Counters of compilations, forks and evaluations, for the life of a worker."""
 
     compilations: instrumentation.Counter
     forks: instrumentation.Counter
@@ -77,11 +77,11 @@ class Subject:
     workload: Workload
     adapter: Adapter
     device: Device
-    witnesses: Witnesses
+    instruments: Instruments
 
     def bind(self, batch_size: int) -> Problem:
         """The problem that the strategy is given; evaluations of its loss are counted."""
-        losses = self.witnesses.evaluations.counted(self.workload.losses, self.adapter.compiling)
+        losses = self.instruments.evaluations.counted(self.workload.losses, self.adapter.compiling)
         counted = replace(self.workload, losses=losses)
         return self.adapter.bind(counted, self.parameters(), self.device, batch_size)
 
@@ -111,9 +111,9 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
     """
     task, adapter = subject.task, subject.adapter
     refuse_what_cannot_fit(subject, batch_size)
-    truths = build_reference.load(Path(task.truths[batch_size]))
-    drawn = subject.drawn(batch_size, len(truths))
-    build_reference.refuse_other_inputs(truths[0], subject.workload, subject.parameters(), drawn[0])
+    references = build_reference.load(Path(task.references[batch_size]))
+    drawn = subject.drawn(batch_size, len(references))
+    build_reference.refuse_other_inputs(references[0], subject.workload, subject.parameters(), drawn[0])
     batches = [subject.place(batch) for batch in drawn]
     problem = subject.bind(batch_size)
     before = timing_checks.digests(adapter, problem, batches) if task.checks else {}
@@ -127,7 +127,7 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
         started = time.perf_counter()
         fetched = subject.fetch(output)
         fetch_s = time.perf_counter() - started
-        verdict = compare.check(fetched, truths[0], task.dtype, task.quantity)
+        verdict = compare.check(fetched, references[0], task.dtype, task.quantity)
         size = sum(array.nbytes for array in fetched.values())
         columns |= {"fetch_s": fetch_s, "output_bytes": size, "device_name": adapter.device_of(first_array(output))}
         if verdict.status is Status.OK and task.checks:
@@ -139,22 +139,22 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
         del output, fetched
         if verdict.status is Status.OK:
             loops = instrumentation.while_loops(adapter.name, step, batches[0])
-            traced = subject.witnesses.compilations()
+            traced = subject.instruments.compilations()
             warm = warm_up(adapter, step, batches, task.target_s * WARMUP_SHARE)
-            warm_traces, evaluated = subject.witnesses.compilations() - traced, subject.witnesses.evaluations.count
+            warm_traces, evaluated = subject.instruments.compilations() - traced, subject.instruments.evaluations.count
             timing = timed_calls(adapter, step, batches, rounds_for(task, warm), stopwatch, subject.fetch)
-            retraces = subject.witnesses.compilations() - traced - warm_traces
+            retraces = subject.instruments.compilations() - traced - warm_traces
             verdicts = [
-                compare.check(output, truths[n], task.dtype, task.quantity)
+                compare.check(output, references[n], task.dtype, task.quantity)
                 for n, output in sorted(timing.outputs.items())
             ]
             verdict = max([verdict, *verdicts], key=_severity)
             columns |= _columns(timing, warm, task.most_rounds) | {"retraces": retraces}
-            evaluations = (subject.witnesses.evaluations.count - evaluated) / len(timing.samples_ns)
-            marks = _marks(warm, retraces, loops, subject.witnesses.forks(), size, evaluations / batch_size)
+            evaluations = (subject.instruments.evaluations.count - evaluated) / len(timing.samples_ns)
+            marks = _marks(warm, retraces, loops, subject.instruments.forks(), size, evaluations / batch_size)
             columns["marks"] = (*marks, *fallbacks)
             if verdict.status is Status.OK and task.checks:
-                verdict = _with_problem(verdict, _problems(subject, step, batches, truths, timing))
+                verdict = _with_problem(verdict, _problems(subject, step, batches, references, timing))
             if task.checks:
                 problem.facts.update({name: find() for name, find in problem.afterwards.items()})
                 changed = timing_checks.unchanged(before, timing_checks.digests(adapter, problem, batches))
@@ -230,19 +230,19 @@ def trial(subject: Subject, batch_size: int) -> float:
 
 
 def _problems(
-    subject: Subject, step: Step, batches: list[Batch], truths: list[Truth], timing: Timing
+    subject: Subject, step: Step, batches: list[Batch], references: list[Reference], timing: Timing
 ) -> Iterator[tuple[str, str]]:
-    """(promise, what is wrong) for the clock and the rows; the next check is made only if the last found nothing."""
+    """(requirement, what is wrong) for the clock and the rows; the next check is made only if the last found nothing."""
     task, adapter, fetch = subject.task, subject.adapter, subject.fetch
-    first, second = subject.drawn(truths[0].batch_size, 2)
-    place, truth, dtype, quantity = subject.place, truths[0], task.dtype, task.quantity
+    first, second = subject.drawn(references[0].batch_size, 2)
+    place, reference, dtype, quantity = subject.place, references[0], task.dtype, task.quantity
     yield "clock", timing_checks.outside(timing)
     yield "doubling", timing_checks.doubling(adapter, step, batches, fetch, timing.median_s)
     fresh = timing_checks.fresh_batches(
-        adapter, step, place, first, truth, fetch, dtype, batches[0], task.seed, quantity
+        adapter, step, place, first, reference, fetch, dtype, batches[0], task.seed, quantity
     )
     yield "fresh batches", fresh
-    yield "independence", timing_checks.independence(step, place, (first, second), truth, fetch, dtype, quantity)
+    yield "independence", timing_checks.independence(step, place, (first, second), reference, fetch, dtype, quantity)
 
 
 def _columns(timing: Timing, warm: Warmup, most_rounds: int) -> dict[str, Any]:
@@ -276,11 +276,11 @@ def _marks(
 
 
 def _with_problem(verdict: Agreement, problems: Iterable[tuple[str, str]]) -> Agreement:
-    """The verdict, or `disagrees` with the first (promise, problem) there is."""
-    promise, found = next((entry for entry in problems if entry[1]), ("", ""))
+    """The verdict, or `disagrees` with the first (requirement, problem) there is."""
+    requirement, found = next((entry for entry in problems if entry[1]), ("", ""))
     if not found or verdict.status is not Status.OK:
         return verdict
-    return replace(verdict, status=Status.DISAGREES, reason=found, broken=promise)
+    return replace(verdict, status=Status.DISAGREES, reason=found, broken=requirement)
 
 
 def _severity(verdict: Agreement) -> tuple[bool, float]:

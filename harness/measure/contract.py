@@ -1,4 +1,4 @@
-"""What a strategy promises, and what to do where a promise is broken. Each is checked; a check names its promise."""
+"""The contract of a strategy: every requirement that is checked, and what to do where it is not met."""
 
 from __future__ import annotations
 
@@ -7,74 +7,74 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Promise:
-    """One promise.
+class Requirement:
+    """One requirement.
 
     Attributes:
         means: what is checked, in one sentence.
-        remedy: what to do where it is broken.
+        hint: what to do where it is not met.
     """
 
     means: str
-    remedy: str
+    hint: str
 
 
-PROMISES: Mapping[str, Promise] = {
-    "contract": Promise(
+CONTRACT: Mapping[str, Requirement] = {
+    "contract": Requirement(
         "returns a dict of the framework's own arrays, or a list of one such dict per instance",
         "return plain dicts, and leave the conversion to NumPy to the harness",
     ),
-    "names": Promise(
+    "names": Requirement(
         "every parameter has its gradient, under its own name",
         "return exactly the keys of problem.parameters",
     ),
-    "shape": Promise(
+    "shape": Requirement(
         "the first axis of every array is the instance, the others are the parameter's",
         "return arrays (B, *parameter.shape); for a framework that sums over the batch, differentiate one instance",
     ),
-    "dtype": Promise(
+    "dtype": Requirement(
         "gradients have the dtype of the parameters",
         "neither cast down inside nor let a Python scalar or another library cast up",
     ),
-    "finite": Promise(
+    "finite": Requirement(
         "no gradient is NaN or infinite where the true one is not",
         "look for a division, log or sqrt at 0 under a where(), or an overflow in a lower precision",
     ),
-    "rows": Promise(
+    "rows": Requirement(
         "every row is that instance's own gradient, within what plain arithmetic in this dtype may err",
         "compare the named row of the named parameter with a loop over the instances",
     ),
-    "sum of rows": Promise(
+    "sum of rows": Requirement(
         "a random weighted sum of all rows is the gradient of the weighted loss",
         "rows beyond the sample are wrong: look at what happens to the last chunk of a batch",
     ),
-    "finished": Promise(
+    "finished": Requirement(
         "a result does not change after the call has returned",
         "wait for your own threads and streams before returning",
     ),
-    "fetch": Promise(
+    "fetch": Requirement(
         "copying a result to NumPy does no other work",
         "compute in the call, do not return something lazy",
     ),
-    "clock": Promise(
+    "clock": Requirement(
         "nothing is done between one call and the next",
         "do not leave work to threads, destructors or callbacks",
     ),
-    "doubling": Promise(
+    "doubling": Requirement(
         "twice as many calls take twice as long",
         "the call returns before its work is done: return arrays that the framework can wait for",
     ),
-    "fresh batches": Promise(
+    "fresh batches": Requirement(
         "batches never seen before give their own rows, in their order, and take no longer than known ones",
         "remember nothing from one call to the next but buffers, and trace with the batch as an argument",
     ),
-    "independence": Promise(
+    "independence": Requirement(
         "exchanging one instance changes its own row only",
         "look for a reduction over the axis of the instances: a mean, a normalisation, a shared maximum",
     ),
-    "unchanged": Promise(
+    "unchanged": Requirement(
         "no parameter and no input is changed",
         "do not write in place, and donate no buffer but your own",
     ),
 }
-"""Promise -> what it means, in the order of checking."""
+"""Requirement -> what it means, in the order of checking."""

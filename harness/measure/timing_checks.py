@@ -22,7 +22,7 @@ from harness.core.workload import Arrays
 from harness.frameworks import Adapter
 from harness.measure.timer import Fetch, Timing
 from harness.reference import compare
-from harness.reference.result import Truth
+from harness.reference.result import Reference
 
 FRESH_BATCHES = 5
 
@@ -112,7 +112,7 @@ def fresh_batches(
     step: Step,
     place: Place,
     drawn: Arrays,
-    truth: Truth,
+    reference: Reference,
     fetch: Fetch,
     dtype: str,
     known: Batch,
@@ -126,7 +126,7 @@ def fresh_batches(
     """
     times: list[float] = []
     familiar: list[float] = []
-    for order in _new_orders(np.random.default_rng([seed, truth.batch_size]), truth.batch_size):
+    for order in _new_orders(np.random.default_rng([seed, reference.batch_size]), reference.batch_size):
         if len(times) >= 2 and min(times) > SLOW_S:
             break
         started = time.perf_counter()
@@ -136,7 +136,7 @@ def fresh_batches(
         started = time.perf_counter()
         output = adapter.wait(step(batch))
         times.append(time.perf_counter() - started)
-        expected = truth.permuted_under_weights(order) if quantity == "weighted_sum" else truth.permuted(order)
+        expected = reference.permuted_under_weights(order) if quantity == "weighted_sum" else reference.permuted(order)
         if expected is None:
             continue
         verdict = compare.check(fetch(output), expected, dtype, quantity)
@@ -165,20 +165,20 @@ def independence(
     step: Callable[[Batch], Gradients],
     place: Place,
     drawn: tuple[Arrays, Arrays],
-    truth: Truth,
+    reference: Reference,
     fetch: Fetch,
     dtype: str,
     quantity: str = "gradients",
 ) -> str:
     """Exchanging one instance leaves the rows of all others alone, and their norms."""
-    if truth.batch_size < 2 or quantity in compare.SUMS:
+    if reference.batch_size < 2 or quantity in compare.SUMS:
         return ""
-    index = truth.batch_size // 2
+    index = reference.batch_size // 2
     first, second = drawn
     mixed = {name: value.copy() for name, value in first.items()}
     for name, value in mixed.items():
         value[index] = second[name][index]
-    verdict = compare.check(fetch(step(place(mixed))), truth.without(index), dtype, quantity)
+    verdict = compare.check(fetch(step(place(mixed))), reference.without(index), dtype, quantity)
     if verdict.status is Status.OK:
         return ""
     return f"exchanging instance {index} changes the rows of others: {verdict.reason}"

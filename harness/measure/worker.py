@@ -36,9 +36,9 @@ from harness.core import strategy as strategy_
 from harness.core.records import Job, Measurement, Status, Task, job_from_json
 from harness.core.strategy import Strategy
 from harness.frameworks import instrumentation
-from harness.measure.case import Evaluations, Subject, Witnesses, least_seconds, measure, trial
+from harness.measure.case import Evaluations, Instruments, Subject, least_seconds, measure, trial
 from harness.measure.timer import Stopwatch
-from harness.system.interference import pulse_s
+from harness.system.interference import calibration_s
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -65,7 +65,7 @@ class Worker:
         self.adapter = frameworks.load(task.framework, task.threads)
         self.import_s = time.perf_counter() - started
         self.device = self.adapter.device(task.device)
-        self.witnesses = Witnesses(instrumentation.compilations(task.framework), forks, Evaluations())
+        self.instruments = Instruments(instrumentation.compilations(task.framework), forks, Evaluations())
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One item per case, workload after workload, batch sizes ascending."""
@@ -80,13 +80,13 @@ class Worker:
     def case(self, task: Task, batch_size: int, stopwatch: Stopwatch) -> None:
         """Measure one case and send its row."""
         self.emit({"event": "begin", "workload": task.workload, "batch_size": batch_size})
-        started, clock, pulse = datetime.now(UTC), time.perf_counter(), pulse_s()
+        started, clock, pulse = datetime.now(UTC), time.perf_counter(), calibration_s()
         row = self._row(task, batch_size, stopwatch)
         row = replace(
             row,
             import_s=self.import_s,
             case_s=time.perf_counter() - clock,
-            pulse_s=max(pulse, pulse_s()),
+            pulse_s=max(pulse, calibration_s()),
             started=started.isoformat(timespec="seconds"),
         )
         if (least := least_seconds(row)) is not None:
@@ -96,7 +96,7 @@ class Worker:
     def _row(self, task: Task, batch_size: int, stopwatch: Stopwatch) -> Measurement:
         try:
             workload = find_workloads.find(task.source or task.workload)
-            subject = Subject(task, _strategy(task), workload, self.adapter, self.device, self.witnesses)
+            subject = Subject(task, _strategy(task), workload, self.adapter, self.device, self.instruments)
             if (expected := self._expected_s(subject, batch_size)) > task.limit_s:
                 reason = f"{expected:.0f} s expected from smaller batches, the limit is {task.limit_s:g} s"
                 return task.row(batch_size, Status.SKIPPED, reason)

@@ -13,7 +13,7 @@ import autograd.numpy as anp
 from autograd.extend import defvjp, primitive
 
 
-def other_forms(ops: ModuleType) -> SimpleNamespace:
+def alternative_forms(ops: ModuleType) -> SimpleNamespace:
     """The operations of `ops` (NumPy's), some of them in another form."""
     found = SimpleNamespace(**{name: value for name, value in vars(ops).items() if not name.startswith("_")})
     found.elu = _elu

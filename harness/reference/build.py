@@ -1,9 +1,9 @@
-"""The truth: per-instance gradients in float64, by an engine that is no contestant.
+"""Compute and store the reference: per-instance gradients in float64, by a framework that is not compared.
 
 HIPS autograd on NumPy differentiates one instance at a time (`harness.reference.gradients`). It is evaluated at the
 inputs that the strategies see, that is after they were rounded to the dtype under test. Beside each true row stands its
-yardstick (`harness.reference.tolerance`), which tells honest rounding from a wrong result. What cannot be computed
-through `ops` is computed by its own framework instead, and the truth says so.
+rounding error (`harness.reference.tolerance`), which separates rounding from a wrong result. What cannot be computed
+through `ops` is computed by its own framework instead, and the reference says so.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from harness.core.problem import CLIP_NORM
 from harness.core.workload import Arrays, Workload, cast, split
 from harness.frameworks import child_process
 from harness.reference import gradients
-from harness.reference.gradients import Engine
-from harness.reference.result import Truth, norms_of
-from harness.reference.tolerance import Yardstick
+from harness.reference.gradients import ReferenceGradients
+from harness.reference.result import Reference, norms_of
+from harness.reference.tolerance import RoundingErrors
 
 BATCHES = 3
 """How many different batches the inputs rotate through."""
@@ -44,7 +44,7 @@ FEW_ROWS = 16
 
 
 class Irreproducible(Exception):
-    """A workload whose parameters or batches differ from process to process, so that it has no truth."""
+    """A workload whose parameters or batches differ from process to process, so that it has no reference."""
 
 
 class Coupled(PluginError):
@@ -68,7 +68,7 @@ def write(
     quantities: Sequence[str] = tuple(QUANTITIES),
     thorough: bool = True,
 ) -> None:
-    """Compute the truth about the batches that strategies are measured on, into a file for `load`.
+    """Compute the reference for the batches that strategies are measured on, into a file for `load`.
 
     A workload for some frameworks only is computed in a process of its own, because its framework must not be
     imported into this one.
@@ -85,7 +85,7 @@ def write(
     Raises:
         Coupled: if the workload's instances are not independent.
         PluginError: if the workload is not there.
-        IsolatedError: if the other process fails.
+        ChildProcessFailed: if the other process fails.
     """
     workload = find_workloads.find(source)
     if workload.through_ops:
@@ -103,11 +103,11 @@ def write_here(
     workload = find_workloads.find(source)
     parameters = cast(workload.initial_parameters(seed), dtype)
     batches = [cast(batch, dtype) for batch in workload.batches(seed, size, BATCHES)]
-    truths = [
+    references = [
         compute(workload, parameters, batch, quantities=quantities, thorough=thorough and number == 0)
         for number, batch in enumerate(batches)
     ]
-    save(Path(path), truths)
+    save(Path(path), references)
 
 
 def compute(
@@ -117,8 +117,8 @@ def compute(
     seed: int = 0,
     quantities: Sequence[str] = tuple(QUANTITIES),
     thorough: bool = True,
-) -> Truth:
-    """The truth about one batch. `parameters` and `batch` are given in the dtype under test.
+) -> Reference:
+    """The reference for one batch. `parameters` and `batch` are given in the dtype under test.
 
     If it is not `thorough`, it has fewer rows, a weighted sum only where that is the quantity, and coupled instances
     are not looked for.
@@ -137,42 +137,42 @@ def compute(
     instances = np.sort(rng.choice(size, count, replace=False))
     weights = cast({"weights": problem.weights(size)}, dtype)["weights"].astype(np.float64)
 
-    exact = Engine(workload, parameters, batch, "float64")
-    with _failures_told(workload):
+    exact = ReferenceGradients(workload, parameters, batch, "float64")
+    with _failures_explained(workload):
         if thorough:
             _refuse_coupled(exact)
         rows = exact.rows(instances)
     _refuse_nonfinite(rows, instances, workload)
-    yardstick = Yardstick(workload, parameters, batch, rng)
-    errors, norms_errors = yardstick.of_rows(rows, instances)
+    rounding = RoundingErrors(workload, parameters, batch, rng)
+    errors, norms_errors = rounding.of_rows(rows, instances)
 
     def summed(factors: np.ndarray[Any, Any]) -> tuple[Arrays, Arrays]:
-        """The sum of factors x gradients over the batch, and its yardstick."""
+        """The sum of factors x gradients over the batch, and its rounding error."""
         true = exact.weighted(factors)
-        return true, yardstick.of_sum(true, factors)
+        return true, rounding.of_sum(true, factors)
 
-    weighted, weighted_yardstick = summed(weights) if thorough or "weighted_sum" in quantities else ({}, {})
-    clipped, clipped_yardstick = summed(_clipping(exact, rows, size)) if "clipped_sum" in quantities else ({}, {})
-    return Truth(
+    weighted, weighted_error = summed(weights) if thorough or "weighted_sum" in quantities else ({}, {})
+    clipped, clipped_error = summed(_clipping(exact, rows, size)) if "clipped_sum" in quantities else ({}, {})
+    return Reference(
         instances=instances,
         rows=rows,
-        yardstick=errors,
-        norms_yardstick=norms_errors,
+        row_errors=errors,
+        norms_error=norms_errors,
         weights=weights,
         weighted=weighted,
-        weighted_yardstick=weighted_yardstick,
+        weighted_error=weighted_error,
         clipped=clipped,
-        clipped_yardstick=clipped_yardstick,
+        clipped_error=clipped_error,
         inputs=digest(parameters, batch),
-        engine=gradients.description(workload),
+        computed_with=gradients.description(workload),
     )
 
 
-def save(path: Path, truths: Sequence[Truth]) -> None:
-    """Write the truth about several batches into one file, for the workers to read."""
+def save(path: Path, references: Sequence[Reference]) -> None:
+    """Write the reference for several batches into one file, for the workers to read."""
     arrays: Arrays = {}
-    for number, truth in enumerate(truths):
-        for attribute, value in vars(truth).items():
+    for number, reference in enumerate(references):
+        for attribute, value in vars(reference).items():
             if isinstance(value, Mapping):
                 arrays |= {f"{number}/{attribute}/{name}": array for name, array in value.items()}
             else:
@@ -181,7 +181,7 @@ def save(path: Path, truths: Sequence[Truth]) -> None:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def load(path: Path) -> list[Truth]:
+def load(path: Path) -> list[Reference]:
     """Read what `save` wrote. Nothing is unpickled."""
     found: dict[int, dict[str, Any]] = {}
     with np.load(path, allow_pickle=False) as arrays:
@@ -191,8 +191,8 @@ def load(path: Path) -> list[Truth]:
             if name:
                 entry.setdefault(attribute, {})[name[0]] = arrays[key]
             else:
-                entry[attribute] = str(arrays[key]) if attribute in ("engine", "inputs") else arrays[key]
-    return [Truth(**found[number]) for number in sorted(found)]
+                entry[attribute] = str(arrays[key]) if attribute in ("computed_with", "inputs") else arrays[key]
+    return [Reference(**found[number]) for number in sorted(found)]
 
 
 def digest(parameters: Mapping[str, np.ndarray[Any, Any]], batch: Mapping[str, np.ndarray[Any, Any]]) -> str:
@@ -203,13 +203,13 @@ def digest(parameters: Mapping[str, np.ndarray[Any, Any]], batch: Mapping[str, n
     return found.hexdigest()
 
 
-def refuse_other_inputs(truth: Truth, workload: Workload, parameters: Arrays, batch: Arrays) -> None:
-    """What is measured must be what the truth is about.
+def refuse_other_inputs(reference: Reference, workload: Workload, parameters: Arrays, batch: Arrays) -> None:
+    """Refuse inputs that the reference was not computed for.
 
     Raises:
         Irreproducible: if this process has drawn other parameters or another batch.
     """
-    if truth.inputs and truth.inputs != digest(parameters, batch):
+    if reference.inputs and reference.inputs != digest(parameters, batch):
         raise Irreproducible(
             f"workload {workload.name} has other parameters or batches in every process: draw them from rng, and seed "
             "what its framework draws by itself, as with torch.manual_seed(0)"
@@ -217,8 +217,8 @@ def refuse_other_inputs(truth: Truth, workload: Workload, parameters: Arrays, ba
 
 
 @contextlib.contextmanager
-def _failures_told(workload: Workload) -> Iterator[None]:
-    """What a workload raises becomes a sentence with the line of its file."""
+def _failures_explained(workload: Workload) -> Iterator[None]:
+    """Turn what a workload raises into a sentence with the line of its file."""
     try:
         yield
     except (PluginError, MemoryError):
@@ -242,7 +242,7 @@ def _refuse_nonfinite(rows: Arrays, instances: np.ndarray[Any, Any], workload: W
             )
 
 
-def _clipping(exact: Engine, rows: Arrays, size: int) -> np.ndarray[Any, Any]:
+def _clipping(exact: ReferenceGradients, rows: Arrays, size: int) -> np.ndarray[Any, Any]:
     """What each instance's gradient is multiplied with to have a norm of at most `CLIP_NORM`, (B,)."""
     norms = norms_of(rows)
     if len(norms) < size:  # one row after the other, because all of them may not fit into memory
@@ -251,13 +251,13 @@ def _clipping(exact: Engine, rows: Arrays, size: int) -> np.ndarray[Any, Any]:
     return factors
 
 
-def _refuse_coupled(exact: Engine) -> None:
-    """Some instances together must have the losses that they have alone."""
+def _refuse_coupled(exact: ReferenceGradients) -> None:
+    """Refuse a workload whose instances have other losses together than alone."""
     together = exact.losses(slice(0, 3))
     if together.dtype != np.float64:
         raise PluginError(
             f"workload {exact.workload.name} computes its losses in {together.dtype.name} where parameters and inputs "
-            "are float64, so that there is no truth: let its dtype follow from theirs"
+            "are float64, so that there is no reference: let its dtype follow from theirs"
         )
     alone = np.array([exact.losses(slice(i, i + 1))[0] for i in range(len(together))])
     if not np.allclose(together, alone, rtol=1e-9, atol=1e-12, equal_nan=True):

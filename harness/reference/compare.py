@@ -1,4 +1,4 @@
-"""Does a strategy compute what it claims? Its output is compared with the truth, row by row and by name."""
+"""Compare a strategy's output with the reference, row by row and by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from harness.core.records import Status
 from harness.core.workload import Arrays
-from harness.reference.diagnose import of_shape, of_values
-from harness.reference.result import EPSILON, Truth
+from harness.reference.diagnose import cause_of_shape, cause_of_values
+from harness.reference.result import EPSILON, Reference
 
 FACTOR = 16
 """A strategy may err this many times as much as plain arithmetic in its dtype does on the same row ..."""
@@ -32,7 +32,7 @@ class Agreement:
     Attributes:
         status: `ok`, `disagrees` or `nonfinite`.
         reason: what is wrong with which parameter and instance; empty if nothing is.
-        broken: the promise that is broken, a key of `harness.measure.contract.PROMISES`; empty if none is.
+        broken: the requirement that is not met, a key of `harness.measure.contract.CONTRACT`; empty if all are.
         max_relative_error: largest |difference|, relative to the largest true entry of its row.
         worst_parameter: where that is.
         worst_instance: where that is, an index into the batch.
@@ -56,65 +56,68 @@ class Agreement:
 
 
 def check(
-    output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str, quantity: str = "gradients"
+    output: Mapping[str, np.ndarray[Any, Any]], reference: Reference, dtype: str, quantity: str = "gradients"
 ) -> Agreement:
-    """Compare what a step returned with the truth about its batch.
+    """Compare what a step returned with the reference for its batch.
 
     The tolerance of a row is `FACTOR` times the error that plain arithmetic makes on it plus `ULPS` units in the
-    last place of its largest entry: a tiny true gradient replaced by zero is caught, and honest cancellation
-    is not. Norms are rows of one value; a sum over the batch is one row.
+    last place of its largest entry: a tiny true gradient replaced by zero is caught, and cancellation is
+    allowed for. Norms are rows of one value; a sum over the batch is one row.
     """
     if quantity not in SUMS:
-        return _check(output, truth.of(quantity, dtype), dtype)
-    verdict = _check({name: value[None] for name, value in output.items()}, truth.of(quantity, dtype), dtype)
+        return _check(output, reference.of(quantity, dtype), dtype)
+    verdict = _check({name: value[None] for name, value in output.items()}, reference.of(quantity, dtype), dtype)
     reason = verdict.reason.replace(" of instance 0", "")
     return replace(verdict, reason=reason, worst_instance=None, rows_checked=0)
 
 
-def _check(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> Agreement:
-    if found := _contract(output, truth, dtype):
+def _check(output: Mapping[str, np.ndarray[Any, Any]], reference: Reference, dtype: str) -> Agreement:
+    if found := _contract(output, reference, dtype):
         broken, problem = found
         return Agreement(Status.DISAGREES, problem, broken=broken)
-    if problem := _nonfinite(output, truth):
+    if problem := _nonfinite(output, reference):
         return Agreement(Status.NONFINITE, problem, broken="finite")
-    rows = {name: np.asarray(output[name])[truth.instances].astype(np.float64) for name in truth.rows}
-    worst = _worst(rows, truth, dtype)
+    rows = {name: np.asarray(output[name])[reference.instances].astype(np.float64) for name in reference.rows}
+    worst = _worst(rows, reference, dtype)
     if worst is None:
         return Agreement(Status.OK, max_relative_error=0.0)
     excess, own_error, name, row, error = worst
-    verdict = Agreement(Status.OK, "", error, name, int(truth.instances[row]), len(truth.instances))
+    verdict = Agreement(Status.OK, "", error, name, int(reference.instances[row]), len(reference.instances))
     if excess > 1:
         reason = (
             f"{name} of instance {verdict.worst_instance} is off by {own_error:.2g} of its largest entry, "
-            f"{excess:.2g} times the tolerance{of_values(rows, truth)}"
+            f"{excess:.2g} times the tolerance{cause_of_values(rows, reference)}"
         )
         return replace(verdict, status=Status.DISAGREES, reason=reason, broken="rows")
-    if problem := _weighted(output, truth, dtype):
+    if problem := _weighted(output, reference, dtype):
         return replace(verdict, status=Status.DISAGREES, reason=problem, broken="sum of rows")
     return verdict
 
 
-def _contract(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> tuple[str, str] | None:
+def _contract(output: Mapping[str, np.ndarray[Any, Any]], reference: Reference, dtype: str) -> tuple[str, str] | None:
     """What is wrong with names, shapes or dtypes: which of them, and a sentence."""
-    missing = sorted(set(truth.rows) - set(output))
-    extra = sorted(set(output) - set(truth.rows))
+    missing = sorted(set(reference.rows) - set(output))
+    extra = sorted(set(output) - set(reference.rows))
     if missing or extra:
         parts = [f"{what}: {', '.join(names)}" for what, names in (("missing", missing), ("unknown", extra)) if names]
         return "names", f"parameters {'; '.join(parts)}"
-    for name, true in truth.rows.items():
-        expected = (truth.batch_size, *true.shape[1:])
+    for name, true in reference.rows.items():
+        expected = (reference.batch_size, *true.shape[1:])
         given = output[name]
         if given.shape != expected:
-            return "shape", f"{name} has shape {given.shape}, expected {expected}{of_shape(given.shape, expected)}"
+            return (
+                "shape",
+                f"{name} has shape {given.shape}, expected {expected}{cause_of_shape(given.shape, expected)}",
+            )
         if given.dtype.name != dtype:
             return "dtype", f"{name} has dtype {given.dtype.name}, expected {dtype}"
     return None
 
 
-def _nonfinite(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth) -> str:
-    for name in truth.rows:
+def _nonfinite(output: Mapping[str, np.ndarray[Any, Any]], reference: Reference) -> str:
+    for name in reference.rows:
         values = output[name].astype(np.float32, copy=False)
-        bad = ~np.isfinite(values.reshape(truth.batch_size, -1)).all(axis=1)
+        bad = ~np.isfinite(values.reshape(reference.batch_size, -1)).all(axis=1)
         if bad.any():
             instance = int(bad.argmax())
             flat = values[instance].ravel()
@@ -122,21 +125,21 @@ def _nonfinite(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth) -> str:
     return ""
 
 
-def _worst(rows: Arrays, truth: Truth, dtype: str) -> tuple[float, float, str, int, float] | None:
+def _worst(rows: Arrays, reference: Reference, dtype: str) -> tuple[float, float, str, int, float] | None:
     """(times the tolerance, relative error, parameter, row) where that is largest, and the largest relative error.
 
     An error is relative to the largest entry of its row and parameter; of the whole row where that entry is itself
     nothing but rounding, as for a bias that a softmax cancels.
     """
-    largest = {name: _rowmax(true) for name, true in truth.rows.items()}
+    largest = {name: _rowmax(true) for name, true in reference.rows.items()}
     overall = np.max(list(largest.values()), axis=0) if largest else np.zeros(0)
     worst: tuple[float, float, str, int] | None = None
     error = 0.0
-    for name, true in truth.rows.items():
+    for name, true in reference.rows.items():
         difference = _rowmax(rows[name] - true)
-        tolerance = FACTOR * truth.yardstick[name] + ULPS * EPSILON[dtype] * largest[name]
+        tolerance = FACTOR * reference.row_errors[name] + ULPS * EPSILON[dtype] * largest[name]
         excess = np.divide(difference, tolerance, out=np.where(difference > 0, np.inf, 0.0), where=tolerance > 0)
-        known = largest[name] > truth.yardstick[name]
+        known = largest[name] > reference.row_errors[name]
         base = np.where(known, largest[name], np.where(overall > 0, overall, 1.0))
         if not len(excess):
             continue
@@ -147,13 +150,13 @@ def _worst(rows: Arrays, truth: Truth, dtype: str) -> tuple[float, float, str, i
     return worst and (*worst, error)
 
 
-def _weighted(output: Mapping[str, np.ndarray[Any, Any]], truth: Truth, dtype: str) -> str:
+def _weighted(output: Mapping[str, np.ndarray[Any, Any]], reference: Reference, dtype: str) -> str:
     """The weighted sum of all rows must be the gradient of the weighted loss: covers rows outside the sample."""
-    for name, true in truth.weighted.items():
-        found = np.tensordot(truth.weights, output[name].astype(np.float64), axes=1)
-        largest = float(_rowmax(truth.rows[name]).max(initial=0))
-        tolerance = FACTOR * truth.weighted_yardstick[name]
-        tolerance = tolerance + ULPS * EPSILON[dtype] * largest * np.abs(truth.weights).sum()
+    for name, true in reference.weighted.items():
+        found = np.tensordot(reference.weights, output[name].astype(np.float64), axes=1)
+        largest = float(_rowmax(reference.rows[name]).max(initial=0))
+        tolerance = FACTOR * reference.weighted_error[name]
+        tolerance = tolerance + ULPS * EPSILON[dtype] * largest * np.abs(reference.weights).sum()
         difference = float(np.abs(found - true).max(initial=0))
         if difference > tolerance:
             return (

@@ -1,4 +1,4 @@
-"""The likely cause of a disagreement, where the pattern is a known one."""
+"""Name the likely cause of a disagreement, where the pattern is a known one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from harness.core.workload import Arrays
-from harness.reference.result import Truth
+from harness.reference.result import Reference
 
 Rows = np.ndarray[Any, Any]
 
 
-def of_shape(given: tuple[int, ...], expected: tuple[int, ...]) -> str:
+def cause_of_shape(given: tuple[int, ...], expected: tuple[int, ...]) -> str:
     """Why an array may have another shape than expected; a phrase after a colon, or empty."""
     if given == expected[1:]:
         return ": the axis of the instances is missing, as if the rows were summed over the batch"
@@ -24,33 +24,33 @@ def of_shape(given: tuple[int, ...], expected: tuple[int, ...]) -> str:
     return ""
 
 
-def of_values(rows: Arrays, truth: Truth) -> str:
+def cause_of_values(rows: Arrays, reference: Reference) -> str:
     """Why rows of the right shape may differ from the true ones; a phrase after a colon, or empty."""
-    size = truth.batch_size
-    if size > 1 and _close(rows, truth, lambda value: value * size):
+    size = reference.batch_size
+    if size > 1 and _close(rows, reference, lambda value: value * size):
         return ": every row is divided by the batch size"
-    if _close(rows, truth, lambda value: value / 2):
+    if _close(rows, reference, lambda value: value / 2):
         return ": every row is twice what it should be"
-    transposed = [name for name, true in truth.rows.items() if not _alike(rows[name], true)]
-    if transposed and all(_alike(_transposed(rows[name]), truth.rows[name]) for name in transposed):
+    transposed = [name for name, true in reference.rows.items() if not _alike(rows[name], true)]
+    if transposed and all(_alike(_transposed(rows[name]), reference.rows[name]) for name in transposed):
         return f": {', '.join(transposed)} transposed"
-    if len(truth.instances) < 2:
+    if len(reference.instances) < 2:
         return ""
-    flat, true = _flat(rows), _flat(truth.rows)
+    flat, true = _flat(rows), _flat(reference.rows)
     if np.allclose(flat, flat[:1]) and not np.allclose(true, true[:1]):
         return ": all rows are equal, as if they were summed over the batch"
     zero = ~flat.any(axis=1) & true.any(axis=1)
     if zero.any():
-        return f": the row of instance {truth.instances[zero.argmax()]} is zero"
+        return f": the row of instance {reference.instances[zero.argmax()]} is zero"
     nearest = np.array([np.abs(true - row).max(axis=1).argmin() for row in flat])
     if len(set(nearest)) == len(nearest) and (nearest != np.arange(len(nearest))).any():
         return ": the rows are right but in another order"
     return ""
 
 
-def _close(rows: Arrays, truth: Truth, transform: Callable[[Rows], Rows]) -> bool:
+def _close(rows: Arrays, reference: Reference, transform: Callable[[Rows], Rows]) -> bool:
     """Whether the rows become the true ones by a transformation."""
-    return all(_alike(transform(rows[name]), true) for name, true in truth.rows.items())
+    return all(_alike(transform(rows[name]), true) for name, true in reference.rows.items())
 
 
 def _alike(values: Rows, true: Rows) -> bool:

@@ -1,7 +1,7 @@
-"""Per-instance gradients as simply as possible: one instance at a time, one framework, one dtype.
+"""Compute per-instance gradients as simply as possible: one instance at a time, one framework, one dtype.
 
-This computes the truth and the error that plain arithmetic makes, for `harness.reference.build`. For a workload written
-through `ops` the framework is HIPS autograd on NumPy, which is no contestant; for a workload written for some
+Both the reference and the errors of plain arithmetic are computed with it. For a workload written through `ops` the
+framework is HIPS autograd on NumPy, which is not compared; for a workload written for some
 frameworks only it is the first of those.
 """
 
@@ -23,7 +23,7 @@ CHUNK = 16
 
 
 def framework(workload: Workload) -> str:
-    """The framework that the truth about a workload is computed with."""
+    """The framework that the reference for a workload is computed with."""
     if workload.through_ops:
         return "numpy"
     first = workload.frameworks[0]
@@ -31,25 +31,25 @@ def framework(workload: Workload) -> str:
 
 
 def description(workload: Workload) -> str:
-    """What the truth is computed with, in words."""
+    """What the reference is computed with, in words."""
     if workload.through_ops:
         return "HIPS autograd on NumPy, float64, one instance at a time"
     return f"{framework(workload)} itself, float64, one instance at a time"
 
 
-class Engine:
-    """Gradients of one workload at fixed inputs.
+class ReferenceGradients:
+    """Gradients of one workload at fixed parameters and inputs.
 
     Args:
         workload: what is differentiated.
         parameters: canonical, in any dtype; they are converted to `dtype`.
         batch: canonical, in any dtype, of any size.
         dtype: what is computed in. On NumPy bfloat16 is imitated (`harness.ops.bfloat16`).
-        other_forms: on NumPy, compute by other formulas where there are some (`harness.ops.alternative_forms`).
+        alternative_forms: on NumPy, compute by other formulas where there are some (`harness.ops.alternative_forms`).
     """
 
     def __init__(
-        self, workload: Workload, parameters: Arrays, batch: Arrays, dtype: str, other_forms: bool = False
+        self, workload: Workload, parameters: Arrays, batch: Arrays, dtype: str, alternative_forms: bool = False
     ) -> None:
         self.workload = workload
         self.adapter: Adapter = frameworks.load(framework(workload))
@@ -61,7 +61,7 @@ class Engine:
         floats, state = split(cast(parameters, self.dtype))
         self.parameters = self.adapter.bind(workload, floats, self.device, self.size).parameters
         self.state = self.adapter.place(self.adapter.native(state, workload.layouts), self.device)
-        self._losses, self._gradient = _functions(workload.losses, self.adapter.name, imitated, other_forms)
+        self._losses, self._gradient = _functions(workload.losses, self.adapter.name, imitated, alternative_forms)
 
     def losses(self, chosen: slice) -> np.ndarray[Any, Any]:
         """The losses of some instances, computed as one batch."""
@@ -96,14 +96,14 @@ class Engine:
 
 @functools.lru_cache(maxsize=8)
 def _functions(
-    losses: Losses, name: str, imitated: bool, other_forms: bool
+    losses: Losses, name: str, imitated: bool, alternative_forms: bool
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """(losses, gradient of their weighted sum) of parameters, state, batch and weights.
 
-    Engines at other parameters share them, so that JAX compiles them once.
+    Objects at other parameters share them, so that JAX compiles them once.
     """
     adapter = frameworks.load(name)
-    ops = _other_forms(adapter.ops) if other_forms and name == "numpy" else adapter.ops
+    ops = _other_forms(adapter.ops) if alternative_forms and name == "numpy" else adapter.ops
     ops = _imitation(ops) if imitated else ops
 
     def of(parameters: Mapping[str, Any], state: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
@@ -116,9 +116,9 @@ def _functions(
 
 
 def _other_forms(ops: Any) -> Any:
-    from harness.ops.alternative_forms import other_forms
+    from harness.ops.alternative_forms import alternative_forms
 
-    return other_forms(ops)
+    return alternative_forms(ops)
 
 
 def _imitation(ops: Any) -> Any:

@@ -1,7 +1,7 @@
-"""How far honest arithmetic is away from the truth: what a strategy's error is measured with.
+"""Bound the rounding errors to be expected in a batch: what a strategy's error is held against.
 
-Plain arithmetic in the dtype under test is watched making its errors on the same rows, at several points near the
-parameters and in two forms of every operation. And rows that sit on a kink are found, where either side is right.
+Plain arithmetic in the dtype under test is compared with float64 on the same rows, at several points near the
+parameters and in two forms of every operation. Rows that sit on a kink are found too: there either side is right.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from harness.core.workload import Arrays, Workload, cast, split
-from harness.reference.gradients import Engine
+from harness.reference.gradients import ReferenceGradients
 from harness.reference.result import EPSILON, norms_of
 
 NEIGHBOURS = 4
-"""At how many points near the parameters plain arithmetic is watched making its errors."""
+"""At how many points near the parameters the errors of plain arithmetic are measured."""
 
 NEARNESS = 2.0**-8
-"""How far those points are, relative to each parameter: far enough for every rounding to fall out anew."""
+"""How far those points are, relative to each parameter: far enough that every rounding is another."""
 
 NUDGES = 3
 """How often parameters and inputs are moved by up to `NUDGE` units in the last place, to find rows on a kink."""
@@ -27,14 +27,14 @@ NUDGES = 3
 NUDGE = 4
 
 STEPS = (-1.0, -0.5, 0.5, 1.0)
-"""Of a nudge; steps of two sizes, so that equal values hardly stay equal."""
+"""Multiples of a nudge. They have two sizes, so that equal values rarely stay equal."""
 
 KINK_SHARE = 1 / 8
-"""What of a kink's size counts as yardstick: agreement allows sixteen times the yardstick, a kink is known better."""
+"""The share of a kink's size that counts as rounding error, of which agreement allows sixteen times."""
 
 
-class Yardstick:
-    """The errors to be expected on one batch.
+class RoundingErrors:
+    """Bounds of the rounding errors on one batch.
 
     Args:
         workload: what is differentiated.
@@ -51,14 +51,16 @@ class Yardstick:
         # Plain arithmetic has more than one form of some operations; every other neighbour is computed in the other.
         self.pairs = [
             (
-                Engine(workload, {**near, **state}, batch, "float64"),
-                Engine(workload, {**near, **state}, batch, plain, other_forms=bool(number % 2)),
+                ReferenceGradients(workload, {**near, **state}, batch, "float64"),
+                ReferenceGradients(workload, {**near, **state}, batch, plain, alternative_forms=bool(number % 2)),
             )
             for number, near in enumerate(_neighbours(floats, plain, rng))
         ]
         nudge = NUDGE * EPSILON[dtype]
         self.nudged = [
-            Engine(workload, {**_off_zero(floats, nudge, rng), **state}, _nudged(batch, nudge, rng), "float64")
+            ReferenceGradients(
+                workload, {**_off_zero(floats, nudge, rng), **state}, _nudged(batch, nudge, rng), "float64"
+            )
             for _ in range(NUDGES)
         ]
 
@@ -72,7 +74,7 @@ class Yardstick:
         return errors, _largest_error(norms, self.scale, keep=1)["norms"]
 
     def of_sum(self, true: Arrays, factors: np.ndarray[Any, Any]) -> Arrays:
-        """The largest error in the sum of factors x gradients, `{name: scalar}`: luck averages out over a batch."""
+        """The largest error in the sum of factors x gradients, `{name: scalar}`. One point suffices: a batch averages."""
         rounding = _largest_error([(true, self.pairs[0][1].weighted(factors))], self.scale, keep=0)
         with np.errstate(all="ignore"):
             kinks = [(true, _where_known(nudged.weighted(factors), true)) for nudged in self.nudged]
@@ -83,8 +85,8 @@ def _neighbours(parameters: Arrays, dtype: str, rng: np.random.Generator) -> lis
     """The parameters, and points near them, all rounded to `dtype`.
 
     One evaluation in low precision can be right by luck: 1 - p, for a probability p close to 1, errs by anything up
-    to half the distance of two numbers near 1. At points nearby every rounding falls out anew, while the true
-    gradient and its conditioning are nearly the same, so that the largest of several errors tells what to expect.
+    to half the distance of two numbers near 1. At points nearby every rounding is another, while the true gradient
+    and its conditioning are nearly the same, so the largest of several errors is what to expect.
     """
     exact = cast(cast(parameters, dtype), "float64")
     moved = [
@@ -110,8 +112,8 @@ def _nudged(arrays: Arrays, relative: float, rng: np.random.Generator) -> Arrays
 def _off_zero(parameters: Arrays, relative: float, rng: np.random.Generator) -> Arrays:
     """Nudged parameters, of which those that are 0 have a sign too: weights that start at 0 put all rows on a kink.
 
-    A kink is seen from any distance in float64, so they are moved by next to nothing. Inputs that are 0 stay 0: they
-    may be flags, and a flag that is not quite 0 takes the other branch.
+    In float64 the smallest distance from a kink decides its side, so they are moved by very little. Inputs that are 0 stay
+    0: they may be flags, and a flag that is not quite 0 takes the other branch.
     """
     moved = _nudged(parameters, relative, rng)
     return {
@@ -120,7 +122,7 @@ def _off_zero(parameters: Arrays, relative: float, rng: np.random.Generator) -> 
 
 
 def _where_known(values: Arrays, true: Arrays) -> Arrays:
-    """The values, and the true ones where there are none: a nudge may leave the domain of a root or a logarithm."""
+    """Replace values that are not finite by the true ones: a nudge may leave the domain of a root or a logarithm."""
     return {name: np.where(np.isfinite(value), value, true[name]) for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""What is known of a workload before anything is measured: parameters, bytes and arithmetic per instance."""
+"""Describe a workload before anything is measured: parameters, bytes and arithmetic per instance."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from harness.reference import flops, gradients
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What `pergrad list workloads` shows.
+class WorkloadInfo:
+    """Shapes, bytes and flops of a workload.
 
     Attributes:
         shapes: of the parameters that are differentiated, canonical.
@@ -24,7 +24,7 @@ class Facts:
         frameworks: whose strategies can run it.
         flops: floating-point operations of one instance's gradient (`harness.reference.flops`); None if the
             workload is not written through `ops`, so that nobody can count them.
-        reference: what its truth is computed with.
+        reference: what its reference is computed with.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -43,18 +43,18 @@ class Facts:
         return self.parameter_count * DTYPES[dtype]
 
 
-def facts(workload: Workload, seed: int = 0) -> Facts:
-    """What is known of a workload. One for some frameworks only is asked in a process of its own.
+def workload_info(workload: Workload, seed: int = 0) -> WorkloadInfo:
+    """Describe a workload. One for some frameworks only is asked in a process of its own.
 
     Raises:
-        IsolatedError: if that process fails, because its framework is not installed for example.
+        ChildProcessFailed: if that process fails, because its framework is not installed for example.
     """
     if workload.through_ops:
         found = shapes_here(workload.source, seed)
     else:
         target = "harness.reference.workload_info:shapes_here"
         found = child_process.call(target, workload.source, seed, framework=gradients.framework(workload))
-    return Facts(
+    return WorkloadInfo(
         shapes={name: tuple(shape) for name, shape in found["shapes"].items()},
         state=tuple(found["state"]),
         frameworks=workload.frameworks,

@@ -14,15 +14,15 @@ from harness.analysis import predict
 from harness.core import find_workloads, store
 from harness.core.records import Case, Job, Measurement, Status, Task
 from harness.core.strategy import Strategy
-from harness.frameworks.child_process import IsolatedError
+from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build
-from harness.reference.workload_info import facts
+from harness.reference.workload_info import workload_info
 from harness.runner import plan, workers
 from harness.runner.plan import Plan
 from harness.system import roofline
 from harness.system.detect import Seen
-from harness.system.interference import Usual
-from harness.system.roofline import Ceiling
+from harness.system.interference import UsualTime
+from harness.system.roofline import Roofline
 
 OnRow = Callable[[Measurement], None]
 
@@ -44,7 +44,7 @@ class Sweep:
     seen: Mapping[str, Seen]
     folder: Path
     on_row: OnRow
-    ceilings: Mapping[str, Ceiling | None] = field(default_factory=dict)
+    ceilings: Mapping[str, Roofline | None] = field(default_factory=dict)
 
     def run(self) -> None:
         """Measure whatever the folder does not hold yet.
@@ -54,21 +54,21 @@ class Sweep:
         stored = store.repair(self.folder, lambda row: True)
         info = dict(stored.info)
         self.ceilings = {name: roofline.from_json(values) for name, values in info.get("ceilings", {}).items()}
-        self._usual = Usual()
+        self._usual = UsualTime()
         self._facts = {
-            name: facts(find_workloads.find(self.wanted.source(name)), self.wanted.seed)
+            name: workload_info(find_workloads.find(self.wanted.source(name)), self.wanted.seed)
             for name in self.wanted.workloads
         }
         self._done = {(row.case, row.pass_number) for row in stored.rows}
-        self._without_truth: dict[str, str] = {}
+        self._without_reference: dict[str, str] = {}
         self._dead: dict[Case, Measurement] = {}
         for row in stored.rows:
             self._learn(row)
         started = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="pergrad-") as scratch:
-                truths = self._write_truths(Path(scratch))
-                for job in plan.jobs(self.wanted, self.chosen, truths):
+                references = self._write_references(Path(scratch))
+                for job in plan.jobs(self.wanted, self.chosen, references):
                     self._measure(job, started)
             info["state"] = "complete"
         except BaseException:
@@ -81,17 +81,17 @@ class Sweep:
                 store.write_info(self.folder, info)
                 store.write_benchmark_file(store.load(self.folder))
 
-    def _write_truths(self, folder: Path) -> dict[str, dict[int, str]]:
-        """Compute the truth about every batch once, into files that all workers read: workload -> size -> file.
+    def _write_references(self, folder: Path) -> dict[str, dict[int, str]]:
+        """Compute the reference for every batch once, into files that all workers read: workload -> size -> file.
 
-        A workload without a truth (its instances are coupled, its gradient is not finite, its framework fails) is
+        A workload without a reference (its instances are coupled, its gradient is not finite, its framework fails) is
         remembered with the reason.
         """
         quantities = sorted({strategy.quantity for strategy in self.chosen})
-        truths: dict[str, dict[int, str]] = {}
+        references: dict[str, dict[int, str]] = {}
         for name in self.wanted.workloads:
             row_bytes = self._facts[name].gradient_bytes(self.wanted.dtype)
-            truths[name] = {}
+            references[name] = {}
             for size in sorted(self.wanted.batch_sizes):
                 if quantities == ["gradients"] and predict.too_large(row_bytes, size):
                     continue
@@ -99,11 +99,11 @@ class Sweep:
                 try:
                     source, seed, dtype = self.wanted.source(name), self.wanted.seed, self.wanted.dtype
                     build.write(path, source, size, seed, dtype, quantities)
-                except (build.Coupled, build.NotFinite, IsolatedError) as error:
-                    self._without_truth[name] = str(error)
+                except (build.Coupled, build.NotFinite, ChildProcessFailed) as error:
+                    self._without_reference[name] = str(error)
                     break
-                truths[name][size] = str(path)
-        return truths
+                references[name][size] = str(path)
+        return references
 
     def _measure(self, job: Job, started: float) -> None:
         """Measure one job, without the cases that are done, hopeless, or beyond the budget."""
@@ -125,7 +125,7 @@ class Sweep:
         if reason := absent(task, self.seen[task.framework]):
             self._refuse(task, sizes, Status.UNAVAILABLE, reason)
             return task.only([])
-        if reason := self._without_truth.get(task.workload, ""):
+        if reason := self._without_reference.get(task.workload, ""):
             self._refuse(task, sizes, Status.UNSUPPORTED, reason)
             return task.only([])
         known = self._facts[task.workload]

@@ -109,13 +109,13 @@ def bind_to_cores(plan: Plan) -> Plan:
     return plan
 
 
-def jobs(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mapping[int, str]]) -> list[Job]:
+def jobs(plan: Plan, strategies: Sequence[Strategy], references: Mapping[str, Mapping[int, str]]) -> list[Job]:
     """All jobs, pass after pass, in another random order in each, so that drift hits everyone alike.
 
     A job is one strategy on all workloads, in the order of the plan; one process measures it, which saves importing
     the framework again. With a budget the first pass begins with what is most useful: the baseline,
-    then one strategy of each framework in turn. `truths` gives for every workload and batch size the file with the
-    truth.
+    then one strategy of each framework in turn. `references` gives for every workload and batch size the file with the
+    reference.
     """
     rng = random.Random(plan.seed)
     named = [(strategy.name, strategy) for strategy in strategies]
@@ -125,7 +125,7 @@ def jobs(plan: Plan, strategies: Sequence[Strategy], truths: Mapping[str, Mappin
     for pass_number in range(1, plan.passes + 1):
         this_pass = [
             tuple(
-                _task(plan, name, strategy, device, allocator, workload, pass_number, truths[workload])
+                _task(plan, name, strategy, device, allocator, workload, pass_number, references[workload])
                 for workload in plan.workloads
             )
             for device in plan.devices
@@ -145,7 +145,7 @@ def _task(
     allocator: str,
     workload: str,
     pass_number: int,
-    truths: Mapping[int, str],
+    references: Mapping[int, str],
 ) -> Task:
     return Task(
         strategy=name,
@@ -157,7 +157,7 @@ def _task(
         dtype=plan.dtype,
         batch_sizes=tuple(sorted(plan.batch_sizes)),
         pass_number=pass_number,
-        truths=truths,
+        references=references,
         seed=plan.seed,
         limit_s=plan.limit_s,
         target_s=plan.target_s,

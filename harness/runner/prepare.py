@@ -15,7 +15,7 @@ from harness.core.find_strategies import Catalogue
 from harness.core.store import StoreError
 from harness.core.strategy import Strategy
 from harness.core.workload import Workload
-from harness.reference.workload_info import facts
+from harness.reference.workload_info import workload_info
 from harness.runner import plan
 from harness.runner.plan import Plan
 from harness.system import detect, roofline
@@ -167,7 +167,7 @@ def _describe_strategy(strategy: Strategy) -> dict[str, Any]:
 
 
 def _describe_workload(workload: Workload, seed: int) -> dict[str, Any]:
-    known = facts(workload, seed)
+    known = workload_info(workload, seed)
     return {
         "name": workload.name,
         "summary": workload.summary,

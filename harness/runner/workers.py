@@ -110,7 +110,7 @@ def _one_worker(job: Job) -> Iterator[Measurement]:
             kill(process, tag)
             os.close(channel)
         if waiting:
-            yield _post_mortem(*waiting[0], code, _tail(stderr))
+            yield _row_of_a_dead_worker(*waiting[0], code, _tail(stderr))
 
 
 def listen(process: subprocess.Popen[str], channel: int, deadline: Deadline) -> Generator[dict[str, Any], None, None]:
@@ -134,7 +134,7 @@ def listen(process: subprocess.Popen[str], channel: int, deadline: Deadline) -> 
                 continue
             chunk = os.read(channel, 1 << 16)
             if not chunk:
-                # The worker closes the channel when it dies; let it become a corpse with an exit status.
+                # The worker closes the channel when it dies; wait until its exit status is there.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(5)
                 return
@@ -185,7 +185,7 @@ def _spawn(job: Job, stderr: IO[str], tag: str) -> tuple[subprocess.Popen[str], 
     return process, read_end
 
 
-def _post_mortem(task: Task, batch_size: int, code: int | None, stderr: str) -> Measurement:
+def _row_of_a_dead_worker(task: Task, batch_size: int, code: int | None, stderr: str) -> Measurement:
     """The row of the case a worker died at; `code` is its exit status, None if it closed the channel and lived on."""
     if code is None:
         return task.row(batch_size, Status.CRASHED, "stopped reporting in the middle of a case", detail=stderr)

@@ -94,7 +94,7 @@ def installed(seen: Mapping[str, Seen], versions: Mapping[str, str]) -> Iterable
             devices = ", ".join(f"{device['kind']} ({device['name']})" for device in answer["devices"])
             yield Finding(OK, name, f"{package} {versions.get(package, '')}, sees {devices}")
         elif name == "numpy":
-            yield Finding(PROBLEM, name, str(answer["reason"]), f"{command}: the truth is computed with it")
+            yield Finding(PROBLEM, name, str(answer["reason"]), f"{command}: the reference is computed with it")
         elif package in versions:
             do = f"{command} in a new environment; its strategies are marked unavailable until then"
             yield Finding(WARNING, name, f"{package} {versions[package]}, but {answer['reason']}", do)

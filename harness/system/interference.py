@@ -1,4 +1,4 @@
-"""The pulse of the machine: a short fixed kernel that takes longer when something else is running or throttled."""
+"""Detect interference: a fixed calibration kernel takes longer when something else runs or the clock is throttled."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections import deque
 
 DISTURBED = 1.25
-"""A pulse this many times slower than usual means that a case was measured on a disturbed machine."""
+"""A kernel this many times slower than usual means that a case was measured on a disturbed machine."""
 
 _DATA = bytes(1 << 20)
 
 
-def pulse_s() -> float:
+def calibration_s() -> float:
     """Median seconds of seven SHA-256 sums over 1 MiB: about 10 ms of work on one core, in no framework."""
     times = []
     for _ in range(7):
@@ -23,14 +23,14 @@ def pulse_s() -> float:
     return statistics.median(times)
 
 
-class Usual:
-    """What the pulse usually is: the median of the last forty."""
+class UsualTime:
+    """The usual time of the calibration kernel: the median of the last forty."""
 
     def __init__(self) -> None:
-        self._pulses: deque[float] = deque([pulse_s() for _ in range(5)], maxlen=40)
+        self._times: deque[float] = deque([calibration_s() for _ in range(5)], maxlen=40)
 
-    def is_disturbed(self, pulse: float) -> bool:
-        """Whether this pulse is much slower than usual; it counts as usual from now on."""
-        disturbed = pulse > DISTURBED * statistics.median(self._pulses)
-        self._pulses.append(pulse)
+    def is_disturbed(self, seconds: float) -> bool:
+        """Whether this time is much longer than usual; it counts as usual from now on."""
+        disturbed = seconds > DISTURBED * statistics.median(self._times)
+        self._times.append(seconds)
         return disturbed

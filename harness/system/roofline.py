@@ -29,7 +29,7 @@ REPEATS = 7
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class Roofline:
     """The best a device can do; bytes and floating-point operations (float32) per second."""
 
     fill_reused: float
@@ -41,7 +41,7 @@ class Ceiling:
         return max(output_bytes / self.fill_reused, (flops or 0.0) / self.flops)
 
 
-def measure(framework: str, device: str, threads: int | None) -> Ceiling | None:
+def measure(framework: str, device: str, threads: int | None) -> Roofline | None:
     """Measure in a fresh process; None if that fails, since a run can do without."""
     command = [sys.executable, "-P", "-m", "harness.system.roofline", framework, device]
     try:
@@ -53,17 +53,17 @@ def measure(framework: str, device: str, threads: int | None) -> Ceiling | None:
             timeout=120,
             check=True,
         )
-        return Ceiling(**json.loads(done.stdout.splitlines()[-1]))
+        return Roofline(**json.loads(done.stdout.splitlines()[-1]))
     except (subprocess.SubprocessError, IndexError, ValueError, TypeError):
         return None
 
 
-def from_json(values: Mapping[str, Any] | None) -> Ceiling | None:
+def from_json(values: Mapping[str, Any] | None) -> Roofline | None:
     """What `run.json` stores, read back."""
-    return Ceiling(**values) if values else None
+    return Roofline(**values) if values else None
 
 
-def _cpu() -> Ceiling:
+def _cpu() -> Roofline:
     cores = len(usable_cores())
     count = FILL_BYTES // 4
     matrix = np.random.default_rng(0).random((MATRIX, MATRIX), dtype=np.float32)
@@ -74,14 +74,14 @@ def _cpu() -> Ceiling:
         def fill(buffer: np.ndarray[Any, Any]) -> None:
             list(pool.map(lambda part: part.fill(1), np.array_split(buffer, cores)))
 
-        return Ceiling(
+        return Roofline(
             fill_reused=FILL_BYTES / _fastest(lambda: fill(reused)),
             fill_fresh=FILL_BYTES / _typical(lambda: fill(np.empty(count, np.float32))),
             flops=2 * MATRIX**3 / _fastest(lambda: np.dot(matrix, matrix, out=product)),
         )
 
 
-def _torch_gpu() -> Ceiling:
+def _torch_gpu() -> Roofline:
     import torch
 
     def done(call: Callable[[], Any]) -> Callable[[], None]:
@@ -94,14 +94,14 @@ def _torch_gpu() -> Ceiling:
     count = FILL_BYTES // 4
     matrix = torch.rand((MATRIX, MATRIX), device="cuda")
     reused = torch.zeros(count, device="cuda")
-    return Ceiling(
+    return Roofline(
         fill_reused=FILL_BYTES / _fastest(done(lambda: reused.fill_(1))),
         fill_fresh=FILL_BYTES / _typical(done(lambda: torch.full((count,), 1.0, device="cuda"))),
         flops=2 * MATRIX**3 / _fastest(done(lambda: matrix @ matrix)),
     )
 
 
-def _jax_gpu() -> Ceiling:
+def _jax_gpu() -> Roofline:
     import jax
     import jax.numpy as jnp
 
@@ -111,7 +111,7 @@ def _jax_gpu() -> Ceiling:
     fill = jax.jit(lambda value: jnp.full((count,), value))
     multiply = jax.jit(jnp.matmul)
     seconds = _typical(lambda: fill(1.0).block_until_ready())
-    return Ceiling(
+    return Roofline(
         fill_reused=FILL_BYTES / seconds,  # XLA's pool hands the same memory out again
         fill_fresh=FILL_BYTES / seconds,
         flops=2 * MATRIX**3 / _fastest(lambda: multiply(matrix, matrix).block_until_ready()),

@@ -22,7 +22,7 @@ from harness import frameworks
 from harness.core import find_strategies, find_workloads
 from harness.core.records import Task
 from harness.measure import timer
-from harness.measure.case import Evaluations, Subject, Witnesses
+from harness.measure.case import Evaluations, Instruments, Subject
 
 KIND, FRAMEWORK, STRATEGY, PLUGIN, WORKLOAD, BATCH_SIZE = json.loads(os.environ["PERGRAD_ACCURACY"])
 PAIRS, PAIRS_IF_SLOW = 25, 9
@@ -45,7 +45,7 @@ def subject() -> Subject:
         dtype="float32",
         batch_sizes=(BATCH_SIZE,),
         pass_number=1,
-        truths={},
+        references={},
         seed=0,
         limit_s=60,
         target_s=1,
@@ -58,7 +58,7 @@ def subject() -> Subject:
         find_workloads.find(WORKLOAD),
         adapter,
         adapter.device("cpu"),
-        Witnesses(lambda: 0, lambda: 0, Evaluations()),
+        Instruments(lambda: 0, lambda: 0, Evaluations()),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.analysis import formats, statistics
-from harness.analysis.crossover import Crossing, crossings
+from harness.analysis.crossover import Crossover, crossovers
 from harness.analysis.statistics import Estimate, Interval
 from harness.analysis.table import Line, Panel, known
 from harness.core.domain import DTYPES
@@ -144,11 +144,11 @@ def overtakings(panel: Panel) -> list[Overtaking]:
         for second in heads[position + 1 :]:
             shared = sorted(times[first].keys() & times[second].keys())
             one, two = ([times[name][size] for size in shared] for name in (first, second))
-            found += [_overtaking(first, second, met) for met in crossings(shared, one, two, panel.floor.factor)]
+            found += [_overtaking(first, second, met) for met in crossovers(shared, one, two, panel.floor.factor)]
     return sorted(found, key=lambda one: one.batch_size.value)[:_MOST_CROSSINGS]
 
 
-def _overtaking(first: str, second: str, found: Crossing) -> Overtaking:
+def _overtaking(first: str, second: str, found: Crossover) -> Overtaking:
     before, after = (second, first) if found.first_leads_after else (first, second)
     return Overtaking(before, after, found.batch_size)
 
