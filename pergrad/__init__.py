@@ -6,26 +6,32 @@ What plugins, notebooks and documentation import::
     from pergrad import load, run
 """
 
-from harness import (
-    INTERFACE,
-    Array,
-    Batch,
-    Gradients,
-    GraphProblem,
-    Parameters,
-    Problem,
-    Step,
-    Strategy,
-    Unsupported,
-    Workload,
-    __version__,
-    layouts,
-    load,
-    run,
-    strategy,
-    synthetic,
-    workload,
-)
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness import (
+        INTERFACE,
+        Array,
+        Batch,
+        Gradients,
+        GraphProblem,
+        Parameters,
+        Problem,
+        Step,
+        Strategy,
+        Unsupported,
+        Workload,
+        __version__,
+        layouts,
+        load,
+        run,
+        strategy,
+        synthetic,
+        workload,
+    )
 
 __all__ = [
     "INTERFACE",
@@ -47,3 +53,10 @@ __all__ = [
     "synthetic",
     "workload",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the engine when one of its names is asked for: the modules beside this one stand without it."""
+    if name in __all__:
+        return getattr(importlib.import_module("harness"), name)
+    raise AttributeError(f"module 'pergrad' has no attribute {name!r}")

@@ -22,17 +22,17 @@ def rows() -> Arrays:
     return cast(TRUTH.rows, "float32")
 
 
-def truth_of(gradients: list[list[float]], error: float = 0.0) -> Reference:
+def truth_of(gradients: list[list[float]], row_errors: float = 0.0) -> Reference:
     values = np.array(gradients)
     count = len(values)
     return Reference(
         instances=np.arange(count),
         rows={"w": values},
-        row_errors={"w": np.full(count, error)},
-        norms_error=np.full(count, error),
+        row_errors={"w": np.full(count, row_errors)},
+        norms_error=np.full(count, row_errors),
         weights=np.ones(count),
         weighted={"w": values.sum(axis=0)},
-        weighted_error={"w": np.array(error * count)},
+        weighted_error={"w": np.array(row_errors * count)},
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core import find_strategies, find_workloads
+from harness.core import find_strategies, find_workloads, store
 from harness.core.plugins import PluginError
 from harness.core.strategy import strategy
 
@@ -110,6 +110,79 @@ def test_planted_duplicate_name_is_an_error_that_names_both_files(tmp_path: Path
 
     assert str(first) in str(error.value)
     assert str(second) in str(error.value)
+
+
+STRATEGY = """
+from pergrad import strategy
+
+
+@strategy(framework="numpy")
+def {name}(problem):
+    \"\"\"Nothing.\"\"\"
+    return lambda batch: {{}}
+"""
+
+
+def test_a_strategy_that_another_file_imports_is_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "first_idea.py").write_text(STRATEGY.format(name="first_idea"))
+    (tmp_path / "second_idea.py").write_text(
+        "from first_idea import first_idea\n" + STRATEGY.format(name="second_idea")
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    found = find_strategies.discover([tmp_path / "second_idea.py", tmp_path / "first_idea.py"])
+
+    names = [strategy.name for strategy in found.strategies if "idea" in strategy.name]
+    assert names == ["numpy/first-idea", "numpy/second-idea"]
+
+
+def test_of_the_current_folder_only_strategy_files_in_framework_folders_are_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("numpy", "notes"):
+        (tmp_path / "strategies" / folder).mkdir(parents=True)
+    trap = "open('executed', 'w').close()\n"
+    (tmp_path / "strategies" / "notes" / "script.py").write_text(trap + STRATEGY.format(name="noted"))
+    (tmp_path / "strategies" / "numpy" / "script.py").write_text(trap + "strategy = '@strategy'\n")
+    (tmp_path / "strategies" / "numpy" / "mine.py").write_text(STRATEGY.format(name="mine"))
+    monkeypatch.chdir(tmp_path)
+
+    catalogue = find_strategies.discover()
+
+    assert "numpy/mine" in catalogue.names()
+    assert not {"numpy/noted", "numpy/script", "notes/script"} & set(catalogue.names())
+    assert not (tmp_path / "executed").exists()
+
+
+def test_files_of_the_current_folder_shadow_nothing(tmp_path: Path) -> None:
+    for name in ("harness", "random", "report", "pergrad", "numbers", "store"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the current folder was imported')\n")
+    (tmp_path / "strategies").mkdir()
+    (tmp_path / "strategies" / "__init__.py").write_text("raise SystemExit('strategies of the current folder')\n")
+    script = Path(sys.executable).with_name("pergrad")
+    command = "run --strategy numpy/outer-products --batch-size 3 --passes 1 --target 0.01s --workload policy --name x"
+
+    done = subprocess.run([script, *command.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = store.load(tmp_path / "results" / "x").rows
+    assert row.status == "ok"
+
+
+def test_python_m_pergrad_works_beside_files_of_the_same_names(tmp_path: Path) -> None:
+    for name in ("harness", "random", "strategies"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the current folder was imported')\n")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pergrad", "list", "strategies"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "numpy/outer-products" in done.stdout
 
 
 def test_a_plugin_file_that_does_not_exist_is_said() -> None:

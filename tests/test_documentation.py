@@ -98,8 +98,9 @@ def of_language(language: str) -> pytest.MarkDecorator:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a reader has: the examples and two runs, in the current folder."""
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    """What a reader has: the examples, the documentation and two runs, in the current folder."""
+    for name in ("examples", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     for name in ("sample", "other"):
         made_runs.normal(tmp_path / "results" / name, passes=1, rounds=5)
     monkeypatch.chdir(tmp_path)

@@ -5,6 +5,7 @@ Finding strategies imports their files but no framework, because a strategy impo
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+from harness.core.domain import FRAMEWORKS
 from harness.core.plugins import PluginError, load_file, suggestion
 from harness.core.strategy import Strategy
 
@@ -69,7 +71,7 @@ def discover(plugins: Iterable[Path] = ()) -> Catalogue:
     """
     found: list[Strategy] = []
     broken: list[Unavailable] = []
-    known = [*sorted(FOLDER.glob("*/*.py")), *sorted(LOCAL_FOLDER.glob("*/*.py")), *plugins]
+    known = [*sorted(FOLDER.glob("*/*.py")), *_local_files(), *plugins]
     for path in {path.resolve(): path for path in known}.values():
         if path.name.startswith("_"):
             continue
@@ -78,11 +80,37 @@ def discover(plugins: Iterable[Path] = ()) -> Catalogue:
         _collect(partial(load_file, path), _name_from_path(path), path, str(path), found, broken)
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         _collect(entry.load, entry.name, Path(entry.value), entry.value, found, broken)
-    _refuse_duplicates(found)
     return Catalogue(
-        tuple(sorted(found, key=lambda s: s.name)),
+        tuple(sorted(_without_repeats(found), key=lambda s: s.name)),
         tuple(sorted(broken, key=lambda u: u.name)),
     )
+
+
+def _local_files() -> list[Path]:
+    """Files below the current folder that declare a strategy; others may be anybody's scripts and are not executed."""
+    in_framework_folders = [path for name in FRAMEWORKS for path in sorted((LOCAL_FOLDER / name).glob("*.py"))]
+    return [path for path in in_framework_folders if declares_strategy(path)]
+
+
+def declares_strategy(path: Path) -> bool:
+    """Whether a file decorates a function with `@strategy(...)`, judged from its text; it is not executed.
+
+    A file that cannot be parsed counts if it says so in its text: importing it will tell what is wrong with it.
+    """
+    try:
+        text = path.read_bytes()
+        tree = ast.parse(text)
+    except OSError:
+        return False
+    except (SyntaxError, ValueError):
+        return b"@strategy" in text
+    decorators = [
+        decorator.func if isinstance(decorator, ast.Call) else decorator
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        for decorator in node.decorator_list
+    ]
+    return any(ast.unparse(decorator).rpartition(".")[2] == "strategy" for decorator in decorators)
 
 
 def load(name: str, plugin: str) -> Strategy:
@@ -125,14 +153,20 @@ def _strategies_in(loaded: object) -> list[Strategy]:
     return [candidate for candidate in candidates if isinstance(candidate, Strategy)]
 
 
-def _refuse_duplicates(found: list[Strategy]) -> None:
+def _without_repeats(found: list[Strategy]) -> list[Strategy]:
+    """Each strategy once: one that another file imports is found there too.
+
+    Raises:
+        PluginError: if two files declare strategies of one name.
+    """
     first: dict[str, Strategy] = {}
     for candidate in found:
         other = first.setdefault(candidate.name, candidate)
-        if other is not candidate:
+        if other.path.resolve() != candidate.path.resolve():
             raise PluginError(
                 f"two strategies are called {candidate.name}: {other.path} and {candidate.path}; rename one function"
             )
+    return list(first.values())
 
 
 def _name_from_path(path: Path) -> str:

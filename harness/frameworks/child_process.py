@@ -37,7 +37,8 @@ def environment(
     framework: str, device: str, threads: int | None, dtype: str = "float32", allocator: str = "default"
 ) -> dict[str, str]:
     """The environment of a worker, complete before anything is imported in it."""
-    variables = dict(os.environ)
+    # Options of a pytest that runs outside would reach the one inside a worker: -n, --benchmark-disable, plugins.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1", "NVIDIA_TF32_OVERRIDE": "0"}
     variables |= ALLOCATORS[allocator]
     if device == "cpu":

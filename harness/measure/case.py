@@ -232,7 +232,7 @@ def trial(subject: Subject, batch_size: int) -> float:
 def _problems(
     subject: Subject, step: Step, batches: list[Batch], references: list[Reference], timing: Timing
 ) -> Iterator[tuple[str, str]]:
-    """(requirement, what is wrong) for the clock and the rows; the next check is made only if the last found nothing."""
+    """(requirement, what is wrong) for the clock and the rows; a check is made only if the last found nothing."""
     task, adapter, fetch = subject.task, subject.adapter, subject.fetch
     first, second = subject.drawn(references[0].batch_size, 2)
     place, reference, dtype, quantity = subject.place, references[0], task.dtype, task.quantity

@@ -74,7 +74,7 @@ class RoundingErrors:
         return errors, _largest_error(norms, self.scale, keep=1)["norms"]
 
     def of_sum(self, true: Arrays, factors: np.ndarray[Any, Any]) -> Arrays:
-        """The largest error in the sum of factors x gradients, `{name: scalar}`. One point suffices: a batch averages."""
+        """The largest error in the sum of factors x gradients, `{name: scalar}`. A batch averages errors."""
         rounding = _largest_error([(true, self.pairs[0][1].weighted(factors))], self.scale, keep=0)
         with np.errstate(all="ignore"):
             kinks = [(true, _where_known(nudged.weighted(factors), true)) for nudged in self.nudged]
@@ -112,8 +112,8 @@ def _nudged(arrays: Arrays, relative: float, rng: np.random.Generator) -> Arrays
 def _off_zero(parameters: Arrays, relative: float, rng: np.random.Generator) -> Arrays:
     """Nudged parameters, of which those that are 0 have a sign too: weights that start at 0 put all rows on a kink.
 
-    In float64 the smallest distance from a kink decides its side, so they are moved by very little. Inputs that are 0 stay
-    0: they may be flags, and a flag that is not quite 0 takes the other branch.
+    In float64 the smallest distance from a kink decides its side, so they are moved by very little. Inputs that are 0
+    stay 0: they may be flags, and a flag that is not quite 0 takes the other branch.
     """
     moved = _nudged(parameters, relative, rng)
     return {
