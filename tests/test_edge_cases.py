@@ -22,7 +22,7 @@ from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build, compare
 from harness.reference.build import NotFinite
 from harness.reference.result import Reference
-from harness.reference.workload_info import Facts
+from harness.reference.workload_info import WorkloadInfo
 from tests import bound, edges
 from tests.test_strategies import SLOW
 
@@ -279,7 +279,7 @@ def test_a_workload_without_a_finite_gradient_is_refused_with_a_hint(tmp_path: P
 
 def test_bytes_are_known_before_anything_runs() -> None:
     """16,000 rows of an embedding of a million words, five wide."""
-    known = Facts({"table": (1_000_000, 5)}, (), ("torch",), None, "")
+    known = WorkloadInfo({"table": (1_000_000, 5)}, (), ("torch",), None, "")
     assert 16_000 * known.gradient_bytes("float32") / 2**30 == pytest.approx(298.02, abs=0.01)
 
 
