@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.core import store
-from harness.core.records import Measurement, Status
+from harness.core.records import Mark, MarkKind, Measurement, Status
 
 BATCH_SIZES = (1, 4, 16, 64, 256)
 
@@ -91,7 +91,10 @@ def quantities(folder: Path) -> Path:
                     rows = 180 * (batch_size if quantity == "gradients" else 1)
                     changes = {"quantity": quantity, "allocator": allocator, "output_bytes": rows, "floor_s": 1e-5}
                     if name == "jax/vmap" and batch_size == 16:
-                        changes |= {"marks": ("unstable: the machine was disturbed",), "retraces": 2}
+                        changes |= {
+                            "marks": (Mark(MarkKind.UNSTABLE, "unstable: the machine was disturbed"),),
+                            "retraces": 2,
+                        }
                     store.append(folder, ok(name, batch_size, 1, noisy(rng, time, 30), **changes))
     return folder
 
@@ -125,7 +128,9 @@ def _ugly_rows(names: Sequence[str]) -> Iterable[Measurement]:
     yield ok("odd/strategy-0", 4, 1, [], workload="nothing timed")  # ok, but without any sample
     yield ok("odd/strategy-0", 4, 1, [0, -5], workload="no time at all")
     yield ok("odd/strategy-0", 4, 1, [10**14], workload="slow", build_s=0.0, first_call_s=None, digits=None)
-    yield ok(HOSTILE, 4, 1, [900, 950], workload=HOSTILE, marks=(HOSTILE,), facts={HOSTILE: HOSTILE})
+    yield ok(
+        HOSTILE, 4, 1, [900, 950], workload=HOSTILE, marks=(Mark(MarkKind.OTHER, HOSTILE),), facts={HOSTILE: HOSTILE}
+    )
 
 
 def empty(folder: Path) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.core import store
-from harness.core.records import Measurement, Status
+from harness.core.records import Mark, MarkKind, Measurement, Status
 from harness.core.store import StoreError
 
 
@@ -37,7 +37,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_row_is_read_back_as_it_was_written(folder: Path) -> None:
-    written = row(samples_ns=(1000, 1100), median_s=1.05e-6, facts={"threads": 2}, marks=("slow fallback",))
+    written = row(
+        samples_ns=(1000, 1100),
+        median_s=1.05e-6,
+        facts={"threads": 2},
+        marks=(Mark(MarkKind.SLOW_FALLBACK, "slow fallback"),),
+    )
 
     store.append(folder, written)
 

@@ -84,7 +84,7 @@ def as_line(place: Place, strategy: str, batch_size: int, rows: Sequence[Measure
         "retraces": max(numbers(row.retraces for row in rows), default=math.nan),
         "device_name": text(worst.device_name) if worst else "",
         "stopping_rule": ", ".join(dict.fromkeys(text(row.stopping_rule) for row in rows if row.stopping_rule)),
-        "marks": tuple(dict.fromkeys(text(mark) for row in rows for mark in row.marks)),
+        "marks": tuple(dict.fromkeys(mark for row in rows for mark in row.marks)),
         "facts": {text(key): text(value) for key, value in facts.items()},
         "estimate": estimate,
     }

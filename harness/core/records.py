@@ -37,6 +37,41 @@ class Status(StrEnum):
         return self not in (Status.OK, Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED)
 
 
+class SkipCause(StrEnum):
+    """Why a case was skipped."""
+
+    LIMIT = "limit"
+    """Smaller batches took, or predict, longer than `--limit`."""
+    SIZE = "size"
+    """Its result would take more memory than any that is measured."""
+    BUDGET = "budget"
+    """The time of the whole run was over."""
+    EARLIER_PASS = "earlier pass"
+    """It took too long in an earlier pass."""
+
+
+class MarkKind(StrEnum):
+    """What a remark beside a time is about."""
+
+    UNSETTLED = "unsettled"
+    RETRACES = "retraces"
+    HIDDEN_LOOPS = "hidden loops"
+    LEAK = "leak"
+    FORKS = "forks"
+    EVALUATIONS = "evaluations"
+    SLOW_FALLBACK = "slow fallback"
+    UNSTABLE = "unstable"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A remark that stands beside a time: what it is about, and a sentence."""
+
+    kind: MarkKind
+    text: str
+
+
 @dataclass(frozen=True)
 class Case:
     """One cell of the plan: workload x strategy x quantity x device x dtype x batch size (x allocator)."""
@@ -67,6 +102,8 @@ class Measurement:
     batch_size: int
     pass_number: int
     status: Status
+    skip_cause: SkipCause | None = None
+    """Why it was skipped; None unless it was."""
     reason: str = ""
     """Why the status is not `ok`, in one sentence; empty for `ok`."""
     broken: str = ""
@@ -112,7 +149,7 @@ class Measurement:
     """The device that really held the result, as the framework names it."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the strategy recorded about itself (threads, graph operations, ...)."""
-    marks: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
     """Remarks shown beside the time, such as a warning of a slow fallback."""
     started: str = ""
     """UTC, ISO 8601."""
@@ -136,8 +173,10 @@ class Measurement:
         row = {"pass_number" if name == "pass" else name: value for name, value in values.items()}
         row = {name: value for name, value in row.items() if name in known}
         row["status"] = Status(row["status"])
-        for name in ("samples_ns", "marks"):
-            row[name] = tuple(row.get(name) or ())
+        row["samples_ns"] = tuple(row.get("samples_ns") or ())
+        row["marks"] = tuple(_mark(value) for value in row.get("marks") or ())
+        if row["status"] is Status.SKIPPED:
+            row["skip_cause"] = _skip_cause(row.get("skip_cause"), str(row.get("reason") or ""))
         return Measurement(**row)
 
 
@@ -229,10 +268,40 @@ def job_from_json(text: str) -> Job:
     return tuple(Task.from_json(values) for values in json.loads(text))
 
 
+OLD_MARKS = {
+    "warm-up had not settled": MarkKind.UNSETTLED,
+    "unstable": MarkKind.UNSTABLE,
+    "memory grows": MarkKind.LEAK,
+    "forks a process": MarkKind.FORKS,
+    "evaluates the loss": MarkKind.EVALUATIONS,
+}
+"""How the marks of runs begin that were recorded before marks had a kind."""
+
+
+def _mark(value: Any) -> Mark:
+    if isinstance(value, Mapping):
+        return Mark(MarkKind(value["kind"]), str(value["text"]))
+    text = str(value)
+    return Mark(next((kind for start, kind in OLD_MARKS.items() if text.startswith(start)), MarkKind.OTHER), text)
+
+
+def _skip_cause(value: str | None, reason: str) -> SkipCause:
+    """The cause that is recorded; of an old run, which has only the sentence, the one that this sentence tells."""
+    if value is not None:
+        return SkipCause(value)
+    if reason.startswith("left out"):
+        return SkipCause.BUDGET
+    if " in pass " in reason:
+        return SkipCause.EARLIER_PASS
+    return SkipCause.SIZE if "GiB" in reason else SkipCause.LIMIT
+
+
 def plain(value: Any) -> Any:
     """The value as strict JSON allows it: enums and NumPy scalars unwrapped, NaN and infinities as None."""
     if isinstance(value, StrEnum):
         return value.value
+    if isinstance(value, Mark):
+        return {"kind": value.kind.value, "text": value.text}
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.core.domain import DTYPES
 from harness.core.problem import Batch, Gradients, Losses, Parameters, Problem, Step
-from harness.core.records import Measurement, Status, Task
+from harness.core.records import Mark, MarkKind, Measurement, Status, Task
 from harness.core.strategy import Strategy
 from harness.core.workload import Arrays, Workload, cast
 from harness.frameworks import Adapter, Device, instrumentation
@@ -152,7 +152,7 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
             columns |= _columns(timing, warm, task.most_rounds) | {"retraces": retraces}
             evaluations = (subject.instruments.evaluations.count - evaluated) / len(timing.samples_ns)
             marks = _marks(warm, retraces, loops, subject.instruments.forks(), size, evaluations / batch_size)
-            columns["marks"] = (*marks, *fallbacks)
+            columns["marks"] = (*marks, *(Mark(MarkKind.SLOW_FALLBACK, text) for text in fallbacks))
             if verdict.status is Status.OK and task.checks:
                 verdict = _with_problem(verdict, _problems(subject, step, batches, references, timing))
             if task.checks:
@@ -259,20 +259,20 @@ def _columns(timing: Timing, warm: Warmup, most_rounds: int) -> dict[str, Any]:
 
 def _marks(
     warm: Warmup, retraces: int, loops: int | None, forks: int, output_bytes: int, evaluations: float
-) -> Iterator[str]:
+) -> Iterator[Mark]:
     """Remarks that stand beside the time."""
     if not warm.settled:
-        yield "warm-up had not settled"
+        yield Mark(MarkKind.UNSETTLED, "warm-up had not settled")
     if retraces:
-        yield f"{retraces} retraces in the timed calls"
+        yield Mark(MarkKind.RETRACES, f"{retraces} retraces in the timed calls")
     if loops:
-        yield f"{loops} hidden loops: While nodes in its graph"
+        yield Mark(MarkKind.HIDDEN_LOOPS, f"{loops} hidden loops: While nodes in its graph")
     if warm.growth_bytes > LEAK_BYTES + output_bytes / 50:
-        yield f"memory grows by {warm.growth_bytes / 1e6:.0f} MB with every call"
+        yield Mark(MarkKind.LEAK, f"memory grows by {warm.growth_bytes / 1e6:.0f} MB with every call")
     if forks:
-        yield "forks a process that has threads"
+        yield Mark(MarkKind.FORKS, "forks a process that has threads")
     if evaluations > 1:
-        yield f"evaluates the loss {evaluations:g} times per instance"
+        yield Mark(MarkKind.EVALUATIONS, f"evaluates the loss {evaluations:g} times per instance")
 
 
 def _with_problem(verdict: Agreement, problems: Iterable[tuple[str, str]]) -> Agreement:

@@ -33,7 +33,7 @@ from harness import frameworks
 from harness.analysis import predict
 from harness.core import find_strategies, find_workloads, plugins
 from harness.core import strategy as strategy_
-from harness.core.records import Job, Measurement, Status, Task, job_from_json
+from harness.core.records import Job, Measurement, SkipCause, Status, Task, job_from_json
 from harness.core.strategy import Strategy
 from harness.frameworks import instrumentation
 from harness.measure.case import Evaluations, Instruments, Subject, least_seconds, measure, trial
@@ -99,7 +99,7 @@ class Worker:
             subject = Subject(task, _strategy(task), workload, self.adapter, self.device, self.instruments)
             if (expected := self._expected_s(subject, batch_size)) > task.limit_s:
                 reason = f"{expected:.0f} s expected from smaller batches, the limit is {task.limit_s:g} s"
-                return task.row(batch_size, Status.SKIPPED, reason)
+                return task.row(batch_size, Status.SKIPPED, reason, skip_cause=SkipCause.LIMIT)
             return measure(subject, batch_size, stopwatch)
         except Exception as error:
             status, reason = classify(error)

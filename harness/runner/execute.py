@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.analysis import predict
 from harness.core import find_workloads, store
-from harness.core.records import Case, Job, Measurement, Status, Task
+from harness.core.records import Case, Job, Mark, MarkKind, Measurement, SkipCause, Status, Task
 from harness.core.strategy import Strategy
 from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build
@@ -112,7 +112,7 @@ class Sweep:
         if left_s is not None and left_s < SHORTEST_JOB_S:
             reason = f"left out: the budget of {self.wanted.budget_s:g} s was used up"
             for task in promising:
-                self._refuse(task, task.batch_sizes, Status.SKIPPED, reason)
+                self._refuse(task, task.batch_sizes, Status.SKIPPED, reason, SkipCause.BUDGET)
         elif promising:
             if left_s is not None:
                 promising = tuple(replace(task, limit_s=min(task.limit_s, left_s)) for task in promising)
@@ -137,17 +137,20 @@ class Sweep:
             row_bytes = known.gradient_bytes(task.dtype)
             too_large = {size: reason for size in sizes if (reason := predict.too_large(row_bytes, size))}
             for size, reason in too_large.items():
-                self._refuse(task, [size], Status.SKIPPED, reason)
+                self._refuse(task, [size], Status.SKIPPED, reason, SkipCause.SIZE)
             sizes = [size for size in sizes if size not in too_large]
         if why := self._dead.get(_case(task, 0)):
             reason = f"{why.status} in pass {why.pass_number} at batch size {why.batch_size}: {why.reason}"
-            self._refuse(task, [size for size in sizes if size >= why.batch_size], Status.SKIPPED, reason)
+            hopeless = [size for size in sizes if size >= why.batch_size]
+            self._refuse(task, hopeless, Status.SKIPPED, reason, SkipCause.EARLIER_PASS)
             sizes = [size for size in sizes if size < why.batch_size]
         return task.only(sizes)
 
-    def _refuse(self, task: Task, sizes: Sequence[int], status: Status, reason: str) -> None:
+    def _refuse(
+        self, task: Task, sizes: Sequence[int], status: Status, reason: str, cause: SkipCause | None = None
+    ) -> None:
         for size in sizes:
-            self._keep(task.row(size, status, reason))
+            self._keep(task.row(size, status, reason, skip_cause=cause))
 
     def _judge(self, row: Measurement) -> Measurement:
         """The row with what only the sweep knows: the machine's ceiling, and whether it was disturbed."""
@@ -155,7 +158,7 @@ class Sweep:
         if best is not None and row.output_bytes is not None:
             row = replace(row, floor_s=best.floor_s(row.output_bytes, flops and flops * row.batch_size))
         if row.pulse_s is not None and self._usual.is_disturbed(row.pulse_s):
-            row = replace(row, marks=(*row.marks, "unstable: the machine was disturbed"))
+            row = replace(row, marks=(*row.marks, Mark(MarkKind.UNSTABLE, "unstable: the machine was disturbed")))
         return row
 
     def _keep(self, row: Measurement) -> None:
@@ -165,7 +168,7 @@ class Sweep:
 
     def _learn(self, row: Measurement) -> None:
         """A case that takes too long is not tried again in later passes, nor is a larger one."""
-        if row.status is Status.TIMEOUT or (row.status is Status.SKIPPED and "limit" in row.reason):
+        if row.status is Status.TIMEOUT or row.skip_cause is SkipCause.LIMIT:
             self._dead.setdefault(replace(row.case, batch_size=0), row)
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harness.core import store
-from harness.core.records import Measurement
+from harness.core.records import Measurement, SkipCause
 from harness.core.store import Run
 from harness.runner import plan
 from harness.runner.execute import Sweep
@@ -67,6 +67,6 @@ def case_count(wanted: Plan) -> int:
 
 def say_what_was_left_out(run: Run) -> None:
     """Say how many cases the budget left out, if any."""
-    left_out = sum(row.reason.startswith("left out") for row in run.rows)
+    left_out = sum(row.skip_cause is SkipCause.BUDGET for row in run.rows)
     if left_out:
         print(f"The budget left out {left_out} of {len(run.rows)} cases; the report names them.", file=sys.stderr)

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import psutil
 
-from harness.core.records import Job, Measurement, Status, Task, job_to_json
+from harness.core.records import Job, Measurement, SkipCause, Status, Task, job_to_json
 from harness.frameworks.child_process import START_LIMIT_S, environment
 
 TAG = "PERGRAD_WORKER"
@@ -61,7 +61,7 @@ def measure(job: Job) -> Iterator[Measurement]:
                 for task in job:
                     for size in task.batch_sizes if _about(task, row) else ():
                         reason = f"batch size {row.batch_size} already took longer than the limit of {task.limit_s:g} s"
-                        yield task.row(size, Status.SKIPPED, reason)
+                        yield task.row(size, Status.SKIPPED, reason, skip_cause=SkipCause.LIMIT)
                 job = _without(job, row, *(size for task in job for size in task.batch_sizes))
 
 

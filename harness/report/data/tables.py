@@ -152,7 +152,9 @@ def matrix(panel: Panel) -> Matrix:
 
 def plain(table: pd.DataFrame) -> pd.DataFrame:
     """The table as it is written to CSV: numbers in seconds and bytes, no objects."""
-    return table.drop(columns=["estimate", "facts"]).assign(marks=["; ".join(marks) for marks in table["marks"]])
+    return table.drop(columns=["estimate", "facts"]).assign(
+        marks=["; ".join(mark.text for mark in marks) for marks in table["marks"]]
+    )
 
 
 def against(panel: Panel, line: Line) -> tuple[str, str]:
@@ -214,7 +216,7 @@ def _with_verdict(pair: tuple[str, str], verdict: str) -> tuple[str, str]:
 def _remarks(line: Line) -> list[str]:
     retraces = int(line["retraces"]) if known(line["retraces"]) else 0
     traced = f"{retraces} {captions.plural('retrace', retraces)} within the timed calls" if retraces else ""
-    return [text for text in (line["reason"], traced, *line["marks"]) if text]
+    return [text for text in (line["reason"], traced, *(mark.text for mark in line["marks"])) if text]
 
 
 def _about(line: Line) -> str:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from harness.analysis import formats, table
 from harness.analysis.cases import SEVERITY
 from harness.analysis.compare import differences
+from harness.core.records import MarkKind
 from harness.core.store import Run
 from harness.report.data import captions, claims, costs, needs, published, run_info, side_by_side, sources, tables
 from harness.report.data.answer import Answer
@@ -131,7 +132,7 @@ def render(contents: Contents, folder: Path) -> str:
             workloads=_unique([source for run in runs for source in sources.workloads(run.info)]),
             open_sources=len(described) <= _FEW,
             runs=[run_info.facts(name, run, folder) for name, run in zip(contents.names, runs, strict=True)],
-            unstable=_marked(sections, "unstable"),
+            unstable=_marked(sections, MarkKind.UNSTABLE),
             retraced=_retraced(sections),
             cases_file=CASES_FILE,
             csv_files=CSV_FILES,
@@ -193,14 +194,14 @@ def _glance(section: Section) -> Glance:
     return Glance(section, use, formats.duration(best["time_s"]), " ".join(word for word in against if word))
 
 
-def _marked(sections: Iterable[Section], word: str) -> list[str]:
-    """The cases with a mark that begins with the word, as `policy: jax/vmap at batch size 16`."""
+def _marked(sections: Iterable[Section], kind: MarkKind) -> list[str]:
+    """The cases with a mark of that kind, as `policy: jax/vmap at batch size 16`."""
     return [
         _case(section, line)
         for section in sections
         for panel in section.panels
         for line in panel.lines
-        if any(mark.startswith(word) for mark in line["marks"])
+        if any(mark.kind is kind for mark in line["marks"])
     ]
 
 
