@@ -18,6 +18,7 @@ def run(
     passes: int = 2,
     target_s: float = 1.0,
     dtype: str = "float32",
+    baseline: str = "",
     plugins: Sequence[str | Path] = (),
     name: str | None = None,
     results: str | Path = "results",
@@ -30,6 +31,7 @@ def run(
         strategies: names, such as `jax/vmap`; by default the leading ones.
         passes: how often everything is measured.
         target_s: seconds of timed calls to aim for per case and pass.
+        baseline: the strategy that speed-ups are relative to; by default the plain loop of the first framework.
         plugins: strategy files outside `strategies/`.
         name: the run's folder below `results`; by default date and time.
 
@@ -53,9 +55,12 @@ def run(
         passes=passes,
         target_s=target_s,
         dtype=dtype,
+        baseline=baseline,
     )
     folder = prepare.new_folder(Path(results), name)
-    session.measure_and_report(prepare.start(wanted, catalogue, "cpu", folder), Path(reports))
+    session.measure_and_report(
+        prepare.start(wanted, catalogue, "cpu", folder, may_add_baseline=not strategies), Path(reports)
+    )
     return load(folder)
 
 

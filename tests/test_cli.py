@@ -113,6 +113,27 @@ def test_a_strategy_that_disagrees_is_named_and_makes_the_exit_status_1(tmp_path
     assert "twice what it should be" in result.output
 
 
+def test_a_baseline_that_is_asked_for_is_measured_twice_and_speed_ups_are_relative_to_it(tmp_path: Path) -> None:
+    folders = ("--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports"))
+    result = pergrad(
+        *("run", *HONEST, *POLICY, "--baseline", "numpy/outer-products", "--batch-size", "2", "--passes", "1"),
+        *("--target", "0.01s", "--name", "chosen", *folders),
+    )
+
+    assert result.exit_code == 0, result.output
+    run = store.load(tmp_path / "results" / "chosen")
+    assert run.info["baseline"] == "numpy/outer-products"
+    assert {row.strategy for row in run.rows} == {"numpy/honest", "numpy/outer-products", "numpy/outer-products-again"}
+    assert "numpy/outer-products" in (tmp_path / "reports" / "chosen" / "summary.md").read_text()
+
+
+def test_resume_refuses_options_that_would_change_the_plan(tmp_path: Path) -> None:
+    result = pergrad("run", "--resume", "try", "--batch-size", "512", "--quick", "--results", str(tmp_path))
+
+    assert result.exit_code == 2
+    assert "--quick, --batch-size cannot be given with it" in result.output
+
+
 def test_a_device_that_is_absent_is_one_line_and_a_status(tmp_path: Path) -> None:
     result = pergrad(
         *("run", *HONEST, *POLICY, "--device", "gpu", "--batch-size", "1", "--passes", "1", "--name", "no-gpu"),

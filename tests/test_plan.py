@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harness.analysis import predict
 from harness.analysis.predict import extrapolate
 from harness.core import find_strategies
+from harness.core.plugins import PluginError
 from harness.core.records import Task, job_from_json, job_to_json
 from harness.core.strategy import Strategy
 from harness.runner import plan
@@ -24,7 +25,7 @@ def tasks(wanted: Plan, chosen: Sequence[Strategy], references: Mapping[str, Map
     return [task for job in plan.jobs(wanted, chosen, references) for task in job]
 
 
-WANTED = Plan(("policy",), tuple(s.name for s in CHOSEN), ("cpu",), batch_sizes=(16, 1, 4))
+WANTED = Plan(("policy",), tuple(s.name for s in CHOSEN), ("cpu",), batch_sizes=(16, 1, 4), baseline="tf1/session-loop")
 TRUTHS = {"policy": dict.fromkeys((1, 4, 16), "")}
 
 
@@ -33,7 +34,7 @@ def test_every_pass_holds_every_strategy_once_with_batch_sizes_ascending() -> No
 
     for number in (1, 2):
         this_pass = [task for task in found if task.pass_number == number]
-        assert sorted(task.strategy for task in this_pass) == sorted([*(s.name for s in CHOSEN), plan.CONTROL])
+        assert sorted(task.strategy for task in this_pass) == sorted([*(s.name for s in CHOSEN), WANTED.control_name])
         assert {task.batch_sizes for task in this_pass} == {(1, 4, 16)}
 
 
@@ -46,9 +47,43 @@ def test_passes_differ_in_order_and_the_seed_repeats_them() -> None:
 
 
 def test_the_control_is_the_baseline_under_another_name() -> None:
-    control = next(task for task in tasks(WANTED, CHOSEN, TRUTHS) if task.strategy == plan.CONTROL)
+    control = next(task for task in tasks(WANTED, CHOSEN, TRUTHS) if task.strategy == WANTED.control_name)
 
-    assert control.loads == plan.BASELINE
+    assert control.loads == WANTED.baseline
+
+
+def of_names(*names: str) -> Plan:
+    return replace(WANTED, strategies=names, baseline="")
+
+
+CATALOGUE = find_strategies.discover()
+
+
+def test_the_loop_of_the_first_framework_that_is_there_is_the_baseline() -> None:
+    measured = of_names("jax/vmap", "jax/grad-loop", "tf1/session-loop")
+
+    assert plan.with_baseline(measured, CATALOGUE, {"jax", "tf1"}, False).baseline == "tf1/session-loop"
+    assert plan.with_baseline(measured, CATALOGUE, {"jax"}, False).baseline == "jax/grad-loop"
+
+
+def test_a_loop_is_added_only_where_that_is_allowed() -> None:
+    added = plan.with_baseline(of_names("jax/vmap"), CATALOGUE, {"jax"}, True)
+    alone = plan.with_baseline(of_names("jax/vmap"), CATALOGUE, {"jax"}, False)
+
+    assert (added.baseline, added.strategies) == ("jax/grad-loop", ("jax/grad-loop", "jax/vmap"))
+    assert (alone.baseline, alone.strategies, alone.control_name) == ("", ("jax/vmap",), "")
+
+
+def test_a_baseline_that_is_asked_for_is_measured_too_and_again_as_control() -> None:
+    wanted = plan.with_baseline(replace(of_names("jax/vmap"), baseline="torch/func-vmap"), CATALOGUE, {"jax"}, False)
+
+    assert wanted.strategies == ("torch/func-vmap", "jax/vmap")
+    assert wanted.control_name == "torch/func-vmap-again"
+
+
+def test_an_unknown_baseline_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(PluginError, match="did you mean 'jax/grad-loop'"):
+        plan.with_baseline(replace(WANTED, baseline="jax/gradloop"), CATALOGUE, set(), False)
 
 
 def test_the_checks_are_made_once_per_case() -> None:
@@ -58,7 +93,7 @@ def test_the_checks_are_made_once_per_case() -> None:
 def test_with_a_budget_the_baseline_and_one_of_each_framework_come_first() -> None:
     found = tasks(replace(WANTED, budget_s=300), CHOSEN, TRUTHS)
 
-    assert found[0].strategy == plan.BASELINE
+    assert found[0].strategy == WANTED.baseline
     frameworks = {s.framework for s in CHOSEN}
     assert {task.framework for task in found[: len(frameworks)]} == frameworks
 

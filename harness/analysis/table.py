@@ -21,8 +21,6 @@ from harness.analysis.statistics import Estimate, Interval
 from harness.core.records import Measurement
 from harness.core.store import Run
 
-DEFAULT_BASELINE = "tf1/session-loop"
-
 COLUMNS = (
     *Place._fields,
     *("strategy", "framework", "batch_size", "status", "reason", "detail"),
@@ -139,7 +137,7 @@ def _records(cases: pd.DataFrame) -> list[Line]:
 
 
 def _panels_of(name: str, run: Run) -> list[Panel]:
-    baseline = text(run.info.get("baseline")) or DEFAULT_BASELINE
+    baseline = text(run.info.get("baseline"))
     control = text(run.info.get("control"))
     cases: dict[tuple[Place, str, int], dict[int, Measurement]] = {}
     for row in run.rows:

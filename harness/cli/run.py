@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ WHAT, HOW, WHERE = "What is measured", "How it is measured", "Where it goes"
 
 
 def run(
+    context: typer.Context,
     quick: Annotated[
         bool, typer.Option("--quick", help="A first impression: 1 pass, batch sizes 1, 16, 256.", rich_help_panel=WHAT)
     ] = False,
@@ -46,6 +49,14 @@ def run(
     dtype: Annotated[
         str, typer.Option(metavar="float32|float64|bfloat16", help="Dtype of everything.", rich_help_panel=WHAT)
     ] = "float32",
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What speed-ups are relative to.  [default: the plain loop of the first framework, tf1 before others]",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     plugin: Plugins = None,
     passes: Annotated[
         int | None, typer.Option(min=1, help="How often to measure everything.  [default: 2]", rich_help_panel=HOW)
@@ -124,6 +135,7 @@ def run(
     options.one_of("--allocator", allocator, tuple(ALLOCATORS))
     try:
         if resume is not None:
+            _refuse_other_options(context)
             prepared = prepare.resume(options.run_folder(resume, results), plugin or (), retry, across_machines)
         else:
             catalogue = find_strategies.discover(plugin or ())
@@ -139,13 +151,39 @@ def run(
                 "target_s": target and options.seconds("--target", target),
                 "budget_s": budget and options.seconds("--budget", budget),
                 "threads": threads,
+                "baseline": baseline,
             }
             wanted = replace(wanted, **{key: value for key, value in given.items() if value is not None})
             wanted = bind_to_cores(wanted)
-            prepared = prepare.start(wanted, catalogue, device, prepare.new_folder(results, name))
+            prepared = prepare.start(
+                wanted,
+                catalogue,
+                device,
+                prepare.new_folder(results, name),
+                command=shlex.join(["pergrad", *sys.argv[1:]]),
+                may_add_baseline=not strategy,
+            )
         status = session.measure_and_report(prepared, reports)
     except (PluginError, PlanError, StoreError, Busy) as error:
         refuse(str(error))
     except ChildProcessFailed as error:
         refuse(f"a workload cannot be loaded here: {error}; choose others with --workload, or install what it needs")
     raise typer.Exit(status)
+
+
+WITH_RESUME = {"resume", "retry", "across_machines", "plugin", "results", "reports"}
+
+
+def _refuse_other_options(context: typer.Context) -> None:
+    """A run that goes on has its plan already: an option that would change it is refused, not ignored."""
+    sources = {parameter: context.get_parameter_source(str(parameter.name)) for parameter in context.command.params}
+    given = [
+        parameter.opts[0]
+        for parameter, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE" and parameter.name not in WITH_RESUME
+    ]
+    if given:
+        refuse(
+            f"--resume goes on with the plan of that run, so {', '.join(given)} cannot be given with it; "
+            "start a new run for another plan"
+        )

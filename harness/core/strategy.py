@@ -33,6 +33,7 @@ class Strategy:
         devices: kinds of device it runs on.
         reuses_output: whether a call may overwrite what earlier calls returned.
         environment: variables that its worker needs before the framework is imported.
+        loop: whether it is the plain loop over the instances in its framework, which others are compared with.
         full_only: whether it is left out of the default plan and measured with `--full` or by name.
         path: the file it was defined in.
         plugin: how a worker finds it again: that file, or an entry point as `module:attribute`.
@@ -49,6 +50,7 @@ class Strategy:
     plugin: str = ""
     reuses_output: bool = False
     environment: tuple[tuple[str, str], ...] = ()
+    loop: bool = False
     full_only: bool = False
 
     @property
@@ -76,6 +78,7 @@ def strategy(
     devices: Sequence[str] = DEVICES,
     reuses_output: bool = False,
     environment: Mapping[str, str] | None = None,
+    loop: bool = False,
     full_only: bool = False,
     interface: int = INTERFACE,
 ) -> Callable[[Build], Strategy]:
@@ -121,6 +124,7 @@ def strategy(
             path=Path(inspect.getfile(build)),
             reuses_output=reuses_output,
             environment=tuple((environment or {}).items()),
+            loop=loop,
             full_only=full_only,
         )
 

@@ -5,21 +5,15 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.core.domain import usable_cores
+from harness.core.domain import FRAMEWORKS, usable_cores
+from harness.core.find_strategies import Catalogue
 from harness.core.find_workloads import builtin, find, others, unavailable
 from harness.core.records import Job, Task
 from harness.core.strategy import Strategy
 from harness.frameworks import START_S
-
-BASELINE = "tf1/session-loop"
-"""What speed-ups are relative to: how the question computed its gradients."""
-
-CONTROL = "tf1/session-loop-again"
-"""The baseline under a second name: how far the two are apart is noise."""
-
 
 DEFAULT_WORKLOADS = ("policy", "cnn", "mlp")
 """The smallest results first: a process that has freed large ones gets memory in another way afterwards."""
@@ -41,7 +35,8 @@ class Plan:
         threads: threads within one operation, the same for every framework; None leaves their defaults.
         cpus: the cores that workers are bound to; None leaves them all.
         allocators: memory policies, each measured: `default`, `reuse`.
-        control: whether the baseline is measured under a second name too.
+        baseline: the strategy that speed-ups are relative to; empty if there is none.
+        control: whether the baseline is measured under a second name too: how far the two are apart is noise.
         budget_s: what the whole run may take; None leaves it as long as it needs.
     """
 
@@ -58,6 +53,7 @@ class Plan:
     threads: int | None = None
     cpus: tuple[int, ...] | None = None
     allocators: tuple[str, ...] = ("default",)
+    baseline: str = ""
     control: bool = True
     budget_s: float | None = None
     seed: int = 0
@@ -65,6 +61,11 @@ class Plan:
     def source(self, workload: str) -> str:
         """What `workloads.find` takes to find a workload of this plan."""
         return self.workload_files.get(workload, workload)
+
+    @property
+    def control_name(self) -> str:
+        """The second name under which the baseline is measured; empty if it is not."""
+        return f"{self.baseline}-again" if self.control and self.baseline in self.strategies else ""
 
     def quick(self) -> Plan:
         """A first impression: one pass over three batch sizes, with less patience."""
@@ -95,6 +96,29 @@ def requested_workloads(given: Sequence[str]) -> dict[str, str]:
     return {workload.name: workload.source for workload in found}
 
 
+def with_baseline(plan: Plan, catalogue: Catalogue, frameworks: Container[str], may_add: bool) -> Plan:
+    """The plan with its baseline: the one asked for, else the plain loop of the first framework that is there.
+
+    Args:
+        frameworks: those that can be imported here.
+        may_add: whether a loop that was not asked for may be added, where none of the plan's strategies is one.
+    """
+    if plan.baseline:
+        named = catalogue.find(plan.baseline).name
+        added = () if named in plan.strategies else (named,)
+        return replace(plan, baseline=named, strategies=(*added, *plan.strategies))
+    chosen = [catalogue.find(name) for name in plan.strategies]
+    there = {strategy.framework for strategy in chosen if strategy.framework in frameworks}
+    loops = sorted(
+        (s for s in catalogue.strategies if s.loop and s.framework in there),
+        key=lambda s: FRAMEWORKS.index(s.framework),
+    )
+    measured = [loop.name for loop in loops if loop.name in plan.strategies]
+    if measured or not (loops and may_add):
+        return replace(plan, baseline=measured[0] if measured else "")
+    return replace(plan, baseline=loops[0].name, strategies=(loops[0].name, *plan.strategies))
+
+
 def bind_to_cores(plan: Plan) -> Plan:
     """The plan with its cores checked; `threads` alone binds to as many cores, the only way to limit XLA's threads.
 
@@ -119,8 +143,8 @@ def jobs(plan: Plan, strategies: Sequence[Strategy], references: Mapping[str, Ma
     """
     rng = random.Random(plan.seed)
     named = [(strategy.name, strategy) for strategy in strategies]
-    if plan.control:
-        named += [(CONTROL, strategy) for strategy in strategies if strategy.name == BASELINE]
+    if plan.control_name:
+        named += [(plan.control_name, strategy) for strategy in strategies if strategy.name == plan.baseline]
     ordered: list[Job] = []
     for pass_number in range(1, plan.passes + 1):
         this_pass = [
@@ -133,7 +157,7 @@ def jobs(plan: Plan, strategies: Sequence[Strategy], references: Mapping[str, Ma
             for name, strategy in named
         ]
         rng.shuffle(this_pass)
-        ordered += _most_useful_first(this_pass) if plan.budget_s and pass_number == 1 else this_pass
+        ordered += _most_useful_first(plan, this_pass) if plan.budget_s and pass_number == 1 else this_pass
     return ordered
 
 
@@ -172,14 +196,14 @@ def _task(
     )
 
 
-def _most_useful_first(this_pass: Sequence[Job]) -> list[Job]:
+def _most_useful_first(plan: Plan, this_pass: Sequence[Job]) -> list[Job]:
     """The baseline first, then one job of each framework in turn; the control last."""
     seen: Counter[str] = Counter()
     ranked = []
-    for job in sorted(this_pass, key=lambda job: job[0].strategy != BASELINE):
+    for job in sorted(this_pass, key=lambda job: job[0].strategy != plan.baseline):
         task = job[0]
         seen[task.framework] += 1
-        ranked.append((task.strategy == CONTROL, seen[task.framework], job))
+        ranked.append((task.strategy == plan.control_name, seen[task.framework], job))
     return [job for *_, job in sorted(ranked, key=lambda entry: entry[:2])]
 
 
@@ -189,8 +213,8 @@ CASE_S = 0.8
 
 def expected_s(plan: Plan, strategies: Sequence[Strategy]) -> float:
     """About how long a run of this plan takes, on two cores, before anything is known of the machine."""
-    names = [strategy for strategy in strategies if strategy.name == BASELINE] if plan.control else []
-    workers = [*strategies, *names]
+    again = [strategy for strategy in strategies if plan.control_name and strategy.name == plan.baseline]
+    workers = [*strategies, *again]
     cases = len(plan.workloads) * len(plan.batch_sizes)
     per_pass = sum(START_S[strategy.framework] + cases * (CASE_S + 1.1 * plan.target_s) for strategy in workers)
     seconds = per_pass * plan.passes * len(plan.devices) * len(plan.allocators)

@@ -16,8 +16,7 @@ from harness.core.store import StoreError
 from harness.core.strategy import Strategy
 from harness.core.workload import Workload
 from harness.reference.workload_info import workload_info
-from harness.runner import plan
-from harness.runner.plan import Plan
+from harness.runner.plan import Plan, with_baseline
 from harness.system import detect, roofline
 from harness.system import info as machine_info
 from harness.system.detect import Seen
@@ -42,19 +41,34 @@ def new_folder(results: Path, name: str | None) -> Path:
     return results / (name or datetime.now().strftime("%Y-%m-%d-%H%M%S"))
 
 
-def start(wanted: Plan, catalogue: Catalogue, device: str | None, folder: Path) -> Prepared:
-    """Make a new run folder for a plan.
+def start(
+    wanted: Plan,
+    catalogue: Catalogue,
+    device: str | None,
+    folder: Path,
+    *,
+    command: str = "",
+    may_add_baseline: bool = True,
+) -> Prepared:
+    """Make a new run folder for a plan, which is given a baseline if it names none.
+
+    Args:
+        device: `cpu`, `gpu` or `all`; None for every kind that is found.
+        command: the command line that repeats the run; empty if it was not started by one.
+        may_add_baseline: whether a loop may be added to the strategies, where none of them is one.
 
     Raises:
         PluginError: if a strategy of the plan is unknown.
         StoreError: if the folder cannot be written.
     """
-    chosen = [catalogue.find(name) for name in wanted.strategies]
+    named = [catalogue.find(name) for name in dict.fromkeys((*wanted.strategies, *filter(None, [wanted.baseline])))]
     store.check_writable(folder.parent)
     print("Looking at the machine and the frameworks ...", file=sys.stderr)
-    seen = detect.probe(sorted({s.framework for s in chosen}), wanted.threads)
+    seen = detect.probe(sorted({s.framework for s in named}), wanted.threads)
     wanted = replace(wanted, devices=devices(device, seen))
-    command = " ".join(["pergrad", *sys.argv[1:]])
+    there = {framework for framework, answer in seen.items() if answer["status"] == "ok"}
+    wanted = with_baseline(wanted, catalogue, there, may_add_baseline)
+    chosen = [catalogue.find(name) for name in wanted.strategies]
     store.create(folder, describe(wanted, catalogue, chosen, seen, command))
     return Prepared(folder, wanted, catalogue, chosen, seen)
 
@@ -91,15 +105,14 @@ def describe(
     wanted: Plan, catalogue: Catalogue, chosen: Sequence[Strategy], seen: Mapping[str, Seen], command: str
 ) -> dict[str, Any]:
     """Everything about a run that is known before it is measured, the machine's ceilings included."""
-    has_control = wanted.control and plan.BASELINE in wanted.strategies
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "finished": None,
         "state": "running",
         "command": command,
         "pergrad": __version__,
-        "baseline": plan.BASELINE,
-        "control": plan.CONTROL if has_control else None,
+        "baseline": wanted.baseline,
+        "control": wanted.control_name or None,
         "machine": machine_info.describe(),
         "environment": machine_info.environment(),
         "versions": machine_info.versions(),
@@ -122,7 +135,8 @@ def plan_of(info: Mapping[str, Any]) -> Plan:
         for name, value in info["plan"].items()
         if name in known
     }
-    return Plan(**values)
+    # Runs of the first version have their baseline beside the plan.
+    return Plan(**{"baseline": str(info.get("baseline") or ""), **values})
 
 
 def differences(info: Mapping[str, Any]) -> list[str]:

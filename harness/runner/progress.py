@@ -60,7 +60,7 @@ def measure_with_progress(prepared: Prepared) -> None:
 
 def case_count(wanted: Plan) -> int:
     """How many rows a run of this plan has when it is complete."""
-    names = len(wanted.strategies) + (wanted.control and plan.BASELINE in wanted.strategies)
+    names = len(wanted.strategies) + bool(wanted.control_name)
     dimensions = (wanted.workloads, wanted.devices, wanted.allocators, wanted.batch_sizes)
     return names * wanted.passes * math.prod(len(dimension) for dimension in dimensions)
 

@@ -1,7 +1,9 @@
 from pergrad import Batch, Gradients, Problem, Step, strategy
 
 
-@strategy(framework="jax", source="JAX documentation: jax.grad and jax.jit, in a Python loop", full_only=True)
+@strategy(
+    framework="jax", source="JAX documentation: jax.grad and jax.jit, in a Python loop", loop=True, full_only=True
+)
 def grad_loop(problem: Problem) -> Step:
     """One call of `jit(grad)` per instance, in a Python loop.
 

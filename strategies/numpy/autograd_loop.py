@@ -1,7 +1,7 @@
 from pergrad import Batch, Gradients, Problem, Step, strategy
 
 
-@strategy(framework="numpy", source="HIPS autograd, README: grad", full_only=True)
+@strategy(framework="numpy", source="HIPS autograd, README: grad", loop=True, full_only=True)
 def autograd_loop(problem: Problem) -> Step:
     """HIPS autograd on NumPy, one instance at a time: the baseline without a framework.
 

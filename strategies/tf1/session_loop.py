@@ -1,7 +1,7 @@
 from pergrad import Batch, Gradients, GraphProblem, Step, strategy
 
 
-@strategy(framework="tf1", source="the question: one session.run per observation")
+@strategy(framework="tf1", source="the question: one session.run per observation", loop=True)
 def session_loop(problem: GraphProblem) -> Step:
     """One `session.run` per instance: how the question computed its gradients.
 

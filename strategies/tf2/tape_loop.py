@@ -1,7 +1,9 @@
 from pergrad import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="tf2", source="TensorFlow guide, automatic differentiation: tf.GradientTape", full_only=True)
+@strategy(
+    framework="tf2", source="TensorFlow guide, automatic differentiation: tf.GradientTape", loop=True, full_only=True
+)
 def tape_loop(problem: Problem) -> Step:
     """One `GradientTape` per instance, eagerly, in a Python loop: nothing is traced or compiled.
 

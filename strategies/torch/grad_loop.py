@@ -4,6 +4,7 @@ from pergrad import Batch, Gradients, Parameters, Problem, Step, strategy
 @strategy(
     framework="torch",
     source="PyTorch tutorial per-sample-gradients: the naive loop of torch.autograd.grad",
+    loop=True,
     full_only=True,
 )
 def grad_loop(problem: Problem) -> Step:
