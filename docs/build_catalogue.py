@@ -11,28 +11,21 @@ from itertools import groupby
 from harness.core import find_strategies
 from harness.core.domain import QUANTITIES
 from harness.core.find_strategies import FOLDER
+from harness.core.framework import framework, framework_names
 from harness.core.strategy import Strategy
-
-FRAMEWORKS = {
-    "tf1": "TensorFlow 1: graphs and sessions",
-    "tf2": "TensorFlow 2",
-    "jax": "JAX",
-    "torch": "PyTorch",
-    "numpy": "NumPy",
-}
 
 
 def markdown(found: Iterable[Strategy]) -> str:
     """One section per framework, one entry per strategy: docstring, source, what it returns."""
-    listed = sorted(found, key=lambda strategy: (list(FRAMEWORKS).index(strategy.framework), strategy.name))
+    listed = sorted(found, key=lambda strategy: (framework_names().index(strategy.framework), strategy.name))
     lines = [
         "# Catalogue of strategies",
         "",
         f"{len(listed)} strategies, each one file in [`strategies/`](../strategies). This page is made from their",
         "docstrings by `python docs/build_catalogue.py`. `pergrad show NAME` prints one with its code.",
     ]
-    for framework, some in groupby(listed, key=lambda strategy: strategy.framework):
-        lines += ["", f"## {FRAMEWORKS[framework]}"]
+    for name, some in groupby(listed, key=lambda strategy: strategy.framework):
+        lines += ["", f"## {framework(name).label}"]
         for strategy in some:
             lines += ["", f"### {strategy.name}", "", *strategy.docstring.splitlines(), "", *_facts(strategy)]
     return "\n".join(lines)

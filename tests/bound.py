@@ -13,8 +13,9 @@ import pytest
 from harness import frameworks
 from harness.core import find_strategies, find_workloads
 from harness.core import strategy as strategy_
+from harness.core.framework import framework as framework_of
 from harness.core.workload import Arrays, Workload, cast
-from harness.frameworks import PACKAGES, child_process
+from harness.frameworks import child_process
 from harness.frameworks.base import to_numpy
 from harness.reference import build, compare
 from harness.reference.result import Reference
@@ -24,12 +25,12 @@ HERE = Path(__file__)
 
 def installed(framework: str) -> bool:
     """Whether a framework's package can be found; nothing is imported."""
-    return importlib.util.find_spec(PACKAGES[framework][0]) is not None
+    return importlib.util.find_spec(framework_of(framework).package) is not None
 
 
 def needs(framework: str) -> pytest.MarkDecorator:
     """Skips a test by name where a framework is not installed."""
-    return pytest.mark.skipif(not installed(framework), reason=f"{PACKAGES[framework][0]} is not installed")
+    return pytest.mark.skipif(not installed(framework), reason=f"{framework_of(framework).package} is not installed")
 
 
 def each(*names: str) -> list[Any]:

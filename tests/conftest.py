@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from harness.core import find_strategies, find_workloads
+from harness.core.framework import framework as known_framework
 from harness.core.records import Measurement, Task
 from harness.core.strategy import Strategy
 from harness.core.workload import cast
-from harness.frameworks import PACKAGES
 from harness.reference import build
 from harness.runner import workers
 
@@ -23,7 +22,7 @@ MeasureQuickly = Callable[..., list[Measurement]]
 
 def installed(framework: str) -> bool:
     """Whether the framework's package can be imported here; found out without importing it."""
-    return find_spec(PACKAGES[framework][0]) is not None
+    return known_framework(framework).is_installed
 
 
 @pytest.fixture(autouse=True)

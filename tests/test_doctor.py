@@ -12,9 +12,9 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from harness import frameworks
 from harness.cli.app import app
 from harness.core.find_strategies import Catalogue
+from harness.core.framework import framework_names
 from harness.core.strategy import strategy
 from harness.system import diagnostics, doctor, lock
 from harness.system.diagnostics import NOTE, OK, PROBLEM, WARNING, Finding, Peer, Watched
@@ -278,7 +278,7 @@ def test_this_machine_is_examined_and_every_framework_is_named() -> None:
     found = doctor.examine()
 
     looked_at = {finding.what for finding in found.findings}
-    assert {*frameworks.PACKAGES, "load", "memory", "disk", "clock rate", "thread limits"} <= looked_at
+    assert {*framework_names(), "load", "memory", "disk", "clock rate", "thread limits"} <= looked_at
     assert all(finding.do for finding in found.findings if finding.level != OK)
     assert json.loads(json.dumps(found.as_json()))["ok"] == found.ok
     assert not {"tensorflow", "jax", "torch"} & set(sys.modules)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from harness.cli.app import app
 from harness.core import find_strategies, find_workloads
-from harness.core.domain import FRAMEWORKS
+from harness.core.framework import BUILT_IN as FRAMEWORKS
 from tests.conftest import installed
 
 
@@ -61,11 +61,11 @@ def test_a_new_workload_is_found_and_measured(framework: str | None) -> None:
 
 
 def test_a_new_workload_is_part_of_the_default_plan() -> None:
-    from harness.cli import options
+    from harness.runner import plan
 
     assert pergrad("new", "workload", "my-model").exit_code == 0
 
-    assert list(options.workloads([])) == [*options.DEFAULT_WORKLOADS, "my-model"]
+    assert list(plan.requested_workloads([])) == [*plan.DEFAULT_WORKLOADS, "my-model"]
 
 
 @pytest.mark.parametrize("name", ["my-idea", "theano/my-idea", "torch/", "torch/My Idea", "torch/../x"])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.core import find_strategies
-from harness.core.domain import FRAMEWORKS
+from harness.core.framework import BUILT_IN as FRAMEWORKS
 from harness.core.records import Status, Task
 from harness.core.strategy import Strategy
 from harness.runner import workers

@@ -22,9 +22,9 @@ from harness.advise.prior import Model, PriorResult
 from harness.analysis import statistics
 from harness.analysis.statistics import Estimate
 from harness.core.find_strategies import FOLDER, Catalogue
+from harness.core.framework import framework
 from harness.core.records import Measurement, Status, Task
 from harness.core.strategy import Strategy
-from harness.frameworks import PACKAGES, START_S
 from harness.runner import workers
 
 PROMISING = 4.0
@@ -123,7 +123,7 @@ def candidates(
     """
     found = []
     for strategy in catalogue.strategies:
-        installed = all(find_spec(package) for package in (PACKAGES[strategy.framework][0], *strategy.requires))
+        installed = all(find_spec(package) for package in (framework(strategy.framework).package, *strategy.requires))
         if strategy.quantity == question.quantity and strategy.framework in question.frameworks and installed:
             ratio = prior.expected_ratio(prior_results, strategy.name, question.model, question.batch_size)
             own = FOLDER not in strategy.path.parents
@@ -175,7 +175,7 @@ def _first_round(state: Race, found: Sequence[tuple[Strategy, float]], until: fl
 
 
 def _look(state: Race, group: Sequence[Strategy], until: float) -> None:
-    left = until - time.monotonic() - START_S[group[0].framework]
+    left = until - time.monotonic() - framework(group[0].framework).start_s
     if left < 1:
         return
     tasks = tuple(_task(state.question, strategy, FIRST_TARGET_S, FIRST_LIMIT_S, checks=False) for strategy in group)

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import refuse
-from harness.core.domain import FRAMEWORKS
 from harness.core.find_strategies import LOCAL_FOLDER
 from harness.core.find_workloads import LOCAL_FOLDER as WORKLOADS
+from harness.core.framework import framework as known_framework
+from harness.core.framework import framework_names
 from harness.core.plugins import PluginError, suggestion
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -24,10 +25,10 @@ def write_strategy(name: str) -> Path:
         PluginError: if the name is none, or the file exists.
     """
     framework, _, own = name.partition("/")
-    if framework not in FRAMEWORKS or not own:
+    if framework not in framework_names() or not own:
         raise PluginError(
             f"{name!r} is no name of a strategy: it is <framework>/<name>, as in torch/my-idea; "
-            f"frameworks are {', '.join(FRAMEWORKS)}"
+            f"frameworks are {', '.join(framework_names())}"
         )
     return _write(LOCAL_FOLDER / framework, own, f"strategy_{framework}.py")
 
@@ -38,9 +39,9 @@ def write_workload(name: str, framework: str | None) -> Path:
     Raises:
         PluginError: if the name or the framework is none, or the file exists.
     """
-    if framework is not None and framework not in FRAMEWORKS:
-        raise PluginError(f"unknown framework {framework!r}; {suggestion(framework, FRAMEWORKS)}")
-    template = {None: "ops", "tf1": "tensorflow", "tf2": "tensorflow"}.get(framework, framework)
+    if framework is not None and framework not in framework_names():
+        raise PluginError(f"unknown framework {framework!r}; {suggestion(framework, framework_names())}")
+    template = "ops" if framework is None else known_framework(framework).workload_template
     return _write(WORKLOADS, name, f"workload_{template}.py")
 
 
@@ -51,6 +52,8 @@ def _write(folder: Path, name: str, template: str) -> Path:
     path = folder / f"{identifier}.py"
     if path.exists():
         raise PluginError(f"{path} exists already; choose another name, or edit it")
+    if not (TEMPLATES / template).is_file():
+        raise PluginError(f"pergrad has no template for this framework; copy a file of another in {TEMPLATES}")
     text = (TEMPLATES / template).read_text(encoding="utf-8").replace("my_idea", identifier)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Define the closed lists of the domain: frameworks, quantities, devices, dtypes."""
+"""Define the closed lists of the domain: quantities, devices, dtypes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 
 __version__ = "0.1.0"
 
-FRAMEWORKS = ("tf1", "tf2", "jax", "torch", "numpy")
 QUANTITIES = {
     "gradients": "one row per instance: {name: (B, *parameter.shape)}",
     "norms": "the L2 norm of each instance's whole gradient: {'norms': (B,)}",

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from harness.core.domain import FRAMEWORKS
+from harness.core.framework import framework_names
 from harness.core.plugins import PluginError, load_file, suggestion
 from harness.core.strategy import Strategy
 
@@ -88,7 +88,7 @@ def discover(plugins: Iterable[Path] = ()) -> Catalogue:
 
 def _local_files() -> list[Path]:
     """Files below the current folder that declare a strategy; others may be anybody's scripts and are not executed."""
-    in_framework_folders = [path for name in FRAMEWORKS for path in sorted((LOCAL_FOLDER / name).glob("*.py"))]
+    in_framework_folders = [path for name in framework_names() for path in sorted((LOCAL_FOLDER / name).glob("*.py"))]
     return [path for path in in_framework_folders if declares_strategy(path)]
 
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.core.domain import FRAMEWORKS
+from harness.core.framework import framework_names
 from harness.core.plugins import PluginError, check_interface, load_file, suggestion
 from harness.core.workload import Workload
 
@@ -158,7 +158,7 @@ def _read(name: str, source: str, path: Path, import_module: Callable[[], Module
     frameworks = _frameworks(tree, path)
     small = small and "SMALL" in defined
     name, source = (name + SMALL, source + SMALL) if small and source == name else (name, source)
-    if frameworks != FRAMEWORKS:
+    if frameworks:
         return Workload(
             name=name,
             losses=lambda ops, parameters, batch: import_module().losses(parameters, batch),
@@ -167,7 +167,7 @@ def _read(name: str, source: str, path: Path, import_module: Callable[[], Module
             docstring=docstring,
             path=path,
             source=source,
-            frameworks=frameworks,
+            written_for=frameworks,
         )
     module = import_module()
     sizes = _sizes(module, small)
@@ -202,18 +202,17 @@ def _defined(tree: ast.Module) -> set[str]:
 
 
 def _frameworks(tree: ast.Module, path: Path) -> tuple[str, ...]:
-    """The value of `frameworks` at the top level of a module, all frameworks if there is none."""
+    """The value of `frameworks` at the top level of a module; empty if it is written for all, through `ops`."""
     given = _assigned(tree, "frameworks")
     if given is None:
-        return FRAMEWORKS
+        return ()
     try:
         value = tuple(ast.literal_eval(given))
     except (ValueError, TypeError):
         value = ()
-    if not value or not set(value) <= set(FRAMEWORKS):
-        raise PluginError(
-            f"workload {path}: frameworks = {ast.unparse(given)} is not a tuple of names out of {', '.join(FRAMEWORKS)}"
-        )
+    if not value or not set(value) <= set(framework_names()):
+        known = ", ".join(framework_names())
+        raise PluginError(f"workload {path}: frameworks = {ast.unparse(given)} is not a tuple of names out of {known}")
     return value
 
 

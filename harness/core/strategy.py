@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.core.domain import DEVICES, FRAMEWORKS, INTERFACE, QUANTITIES
+from harness.core.domain import DEVICES, INTERFACE, QUANTITIES
+from harness.core.framework import framework_names
 from harness.core.plugins import PluginError, check_interface
 from harness.core.problem import Step
 
@@ -25,7 +26,7 @@ class Strategy:
 
     Attributes:
         name: `<framework>/<function-name>`, such as `jax/vmap`.
-        framework: one of `tf1`, `tf2`, `jax`, `torch`, `numpy`.
+        framework: one of `harness.core.framework.framework_names()`.
         build: receives a `Problem` and returns `step(batch) -> gradients`; its time is the build time.
         quantity: what `step` returns, one of `QUANTITIES`.
         source: where the idea comes from.
@@ -104,7 +105,7 @@ def strategy(
     """
     check_interface(interface)
     for given, allowed, keyword in (
-        ((framework,), FRAMEWORKS, "framework"),
+        ((framework,), framework_names(), "framework"),
         ((quantity,), tuple(QUANTITIES), "quantity"),
         (tuple(devices), DEVICES, "devices"),
     ):

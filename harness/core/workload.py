@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.domain import FRAMEWORKS, INTERFACE
+from harness.core.domain import INTERFACE
+from harness.core.framework import framework_names
 from harness.core.layouts import Layout
 from harness.core.plugins import PluginError, check_interface
 from harness.core.problem import Losses
@@ -29,7 +30,7 @@ class Workload:
 
     Attributes:
         source: what `find` takes to find it again in another process: a name or an absolute path.
-        frameworks: the frameworks whose strategies can run it.
+        written_for: the frameworks it is written for; all, through `ops`, if empty.
         layouts: canonical layouts of those parameters and inputs that PyTorch orders differently.
     """
 
@@ -40,13 +41,18 @@ class Workload:
     docstring: str
     path: Path
     source: str = ""
-    frameworks: tuple[str, ...] = FRAMEWORKS
+    written_for: tuple[str, ...] = ()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
 
     @property
     def through_ops(self) -> bool:
         """Whether it is written through `ops`, for all frameworks, so that it can be read without loading one."""
-        return self.frameworks == FRAMEWORKS
+        return not self.written_for
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks whose strategies can run it."""
+        return self.written_for or framework_names()
 
     @property
     def summary(self) -> str:
@@ -71,7 +77,7 @@ def workload(
     *,
     parameters: Callable[[np.random.Generator], Arrays],
     batch: Callable[[np.random.Generator, int], Arrays],
-    frameworks: tuple[str, ...] = FRAMEWORKS,
+    frameworks: tuple[str, ...] = (),
     layouts: Mapping[str, Layout] | None = None,
     interface: int = INTERFACE,
 ) -> Callable[[Callable[..., Any]], Workload]:
@@ -80,7 +86,7 @@ def workload(
     Args:
         parameters: `parameters(rng)` -> `{name: array}`, NumPy; integers are state and not differentiated.
         batch: `batch(rng, size)` -> `{name: array (size, ...)}`, NumPy; all randomness is drawn here.
-        frameworks: for all of them the function is `losses(ops, parameters, batch)`, written through `ops`; for some
+        frameworks: without them the function is `losses(ops, parameters, batch)`, written through `ops`; for some
             it is `losses(parameters, batch)`, and imports its framework inside. Either returns losses, shape (B,).
         layouts: canonical layouts of images and kernels, see `harness.core.layouts`.
         interface: the version of the interface it was written for.
@@ -89,21 +95,21 @@ def workload(
         PluginError: if a framework is unknown, or the workload is for another version of the interface.
     """
     check_interface(interface)
-    if not frameworks or not set(frameworks) <= set(FRAMEWORKS):
-        raise PluginError(f"frameworks={frameworks!r} is not a tuple of names out of {', '.join(FRAMEWORKS)}")
+    if not set(frameworks) <= set(framework_names()):
+        raise PluginError(f"frameworks={frameworks!r} is not a tuple of names out of {', '.join(framework_names())}")
 
     def declare(losses: Callable[..., Any]) -> Workload:
-        through_ops = frameworks == FRAMEWORKS
+        written_for = () if set(frameworks) == set(framework_names()) else frameworks
         name = losses.__name__.replace("_", "-")
         return Workload(
             name=name,
-            losses=losses if through_ops else lambda ops, parameters, batch: losses(parameters, batch),
+            losses=losses if not written_for else lambda ops, parameters, batch: losses(parameters, batch),
             parameters=parameters,
             batch=batch,
             docstring=inspect.getdoc(losses) or "",
             path=Path(inspect.getfile(losses)),
             source=name,
-            frameworks=frameworks,
+            written_for=written_for,
             layouts=layouts or {},
         )
 

@@ -1,25 +1,11 @@
-"""One adapter per framework; the rest of the harness knows frameworks only through `Adapter`."""
+"""One adapter per framework; the rest of the harness knows frameworks only through `Adapter` and `Framework`."""
 
 from __future__ import annotations
 
-import importlib
-
+from harness.core.framework import adapter_module
 from harness.frameworks.base import Adapter, Device, DeviceAbsent
 
-__all__ = ["PACKAGES", "START_S", "Adapter", "Device", "DeviceAbsent", "adapter_class", "load"]
-
-PACKAGES = {
-    "tf1": ("tensorflow", "tensorflow"),
-    "tf2": ("tensorflow", "tensorflow"),
-    "jax": ("jax", "jax"),
-    "torch": ("torch", "torch"),
-    "numpy": ("autograd", ""),
-}
-"""Framework -> (the package that must be importable, pergrad's extra that installs it)."""
-
-
-START_S = {"tf1": 6.0, "tf2": 6.0, "jax": 2.0, "torch": 3.0, "numpy": 1.0}
-"""Seconds from starting a worker to its first case, on two cores."""
+__all__ = ["Adapter", "Device", "DeviceAbsent", "adapter_class", "load"]
 
 
 def load(framework: str, threads: int | None = None) -> Adapter:
@@ -33,5 +19,5 @@ def load(framework: str, threads: int | None = None) -> Adapter:
 
 def adapter_class(framework: str) -> type[Adapter]:
     """The adapter's class, for what is known without importing the framework."""
-    adapter: type[Adapter] = importlib.import_module(f"harness.frameworks.{framework}").ADAPTER
+    adapter: type[Adapter] = adapter_module(framework).ADAPTER
     return adapter

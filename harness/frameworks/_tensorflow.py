@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import importlib
 import os
+from typing import Any
 
 from harness.frameworks.base import Adapter, Device
+
+TENSORFLOW: dict[str, Any] = {
+    "package": "tensorflow",
+    "packages": ("tensorflow", "keras"),
+    "extra": "tensorflow",
+    "start_s": 6.0,
+    "precision": "full float32: TF32 is off for the process",
+    "memory": "TensorFlow's own; GPU memory grows with need",
+    "out_of_memory": ("RESOURCE_EXHAUSTED", "ResourceExhausted", "out of memory", "allocate memory"),
+    "workload_template": "tensorflow",
+}
+"""What both ways to use TensorFlow have in common, as fields of `Framework`."""
 
 
 class TensorFlowAdapter(Adapter):

@@ -14,6 +14,7 @@ import numpy as np
 from harness.core.layouts import Layout
 from harness.core.problem import Gradients, Losses, Problem, weights
 from harness.core.workload import Arrays, Workload, cast, split
+from harness.frameworks.instrumentation import Counter
 
 
 class DeviceAbsent(Exception):
@@ -27,6 +28,18 @@ class Device:
     kind: str
     name: str
     handle: Any
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Calls that are timed for the roofline; each returns when its work is done."""
+
+    fill_reused: Callable[[], Any]
+    """Fill memory that was filled before."""
+    fill_fresh: Callable[[], Any]
+    """Fill memory that is taken for it."""
+    multiply: Callable[[], Any]
+    """Multiply two square matrices of float32."""
 
 
 class Adapter(ABC):
@@ -55,6 +68,23 @@ class Adapter(ABC):
     def compiling(self) -> bool:
         """Whether a compiler is reading the Python code at this moment, instead of Python running it."""
         return False
+
+    def count_compilations(self) -> Counter:
+        """Start to count traces and compilations in this process."""
+        return lambda: 0
+
+    def hidden_loops(self, step: Callable[..., Any], batch: Any) -> int | None:
+        """Loops in the compiled program of a step that is said to be vectorised; None where nobody can tell."""
+        return None
+
+    def kernels(self, device: Device, values: int, side: int) -> Kernels:
+        """The fastest ways to fill memory and to multiply matrices, for the roofline.
+
+        Args:
+            values: how many float32 values are filled.
+            side: rows and columns of the matrices.
+        """
+        raise NotImplementedError(f"{self.name} measures no roofline")
 
     @abstractmethod
     def devices(self) -> list[Device]:

@@ -54,7 +54,20 @@ class ChildProcessFailed(Exception):
     """The function raised, or its process died; the message is the last line it wrote."""
 
 
-def call(target: str, *arguments: Any, framework: str, dtype: str = "float32", limit_s: float = 600) -> Any:
+def command(module: str, *arguments: str) -> list[str]:
+    """The command line that runs a module of ours; nothing in the current folder can take its place (`-P`)."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def call(
+    target: str,
+    *arguments: Any,
+    framework: str,
+    dtype: str = "float32",
+    device: str = "cpu",
+    threads: int | None = None,
+    limit_s: float = 600,
+) -> Any:
     """The result of `target` in a new process with the environment of `framework`.
 
     Args:
@@ -62,6 +75,8 @@ def call(target: str, *arguments: Any, framework: str, dtype: str = "float32", l
         arguments: plain values, as JSON knows them.
         framework: whose environment variables are set; the process has imported nothing of it yet.
         dtype: the dtype under test, which some of these variables depend on.
+        device: `cpu`, with which no GPU is visible, or another kind.
+        threads: what the numerical libraries are limited to; None leaves their defaults.
         limit_s: seconds it may take, the start of the process included.
 
     Raises:
@@ -71,9 +86,9 @@ def call(target: str, *arguments: Any, framework: str, dtype: str = "float32", l
         result = Path(folder) / "result.json"
         try:
             subprocess.run(
-                [sys.executable, "-P", "-m", "harness.frameworks.child_process", target, str(result)],
+                command("harness.frameworks.child_process", target, str(result)),
                 input=json.dumps(arguments),
-                env=environment(framework, "cpu", None, dtype),
+                env=environment(framework, device, threads, dtype),
                 capture_output=True,
                 text=True,
                 timeout=limit_s,

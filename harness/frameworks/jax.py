@@ -9,9 +9,29 @@ from typing import Any
 import numpy as np
 
 from harness.core.domain import usable_cores
+from harness.core.framework import Framework
 from harness.core.problem import Gradients, Problem
 from harness.core.workload import Arrays, Workload
-from harness.frameworks.base import Adapter, Device, with_state
+from harness.frameworks.base import Adapter, Device, Kernels, with_state
+from harness.frameworks.instrumentation import Count, Counter
+
+FRAMEWORK = Framework(
+    name="jax",
+    label="JAX",
+    package="jax",
+    packages=("jax", "jaxlib"),
+    extra="jax",
+    start_s=2.0,
+    light="#1546c4",
+    dark="#6aa3ff",
+    precision="full float32: TF32 is off for the process; 64-bit types only if asked for",
+    memory="XLA's own; GPU memory is not taken in advance",
+    result="waited for on the device; NumPy is outside",
+    out_of_memory=("RESOURCE_EXHAUSTED", "out of memory", "allocate memory"),
+    data_dependent=("TracerBoolConversion", "ConcretizationTypeError"),
+    rooflines=("gpu",),
+    workload_template="jax",
+)
 
 
 class JaxAdapter(Adapter):
@@ -22,6 +42,7 @@ class JaxAdapter(Adapter):
     def __init__(self, threads: int | None) -> None:
         super().__init__(threads)
         import jax
+        import jax.monitoring
 
         # Ampere and newer multiply float32 in TF32 unless told otherwise; all frameworks get full precision.
         jax.config.update("jax_default_matmul_precision", "highest")
@@ -33,6 +54,29 @@ class JaxAdapter(Adapter):
     def environment(dtype: str = "float32") -> dict[str, str]:
         """No preallocation of GPU memory; float64 stays float64 when it is asked for, and only then."""
         return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_ENABLE_X64": "1" if dtype == "float64" else "0"}
+
+    def count_compilations(self) -> Counter:
+        """Compilations by XLA."""
+        count = Count()
+
+        def listen(event: str, duration: float, **_: Any) -> None:
+            if event == "/jax/core/compile/backend_compile_duration":
+                count.add()
+
+        self.jax.monitoring.register_event_duration_secs_listener(listen)
+        return count.read
+
+    def kernels(self, device: Device, values: int, side: int) -> Kernels:
+        """Compiled fills and products. XLA's pool hands the same memory out again, so both fills are one."""
+        jax, jnp = self.jax, self.jax.numpy
+        matrix = jax.device_put(jnp.ones((side, side)), device.handle)
+        fill, multiply = jax.jit(lambda value: jnp.full((values,), value)), jax.jit(jnp.matmul)
+        one = jax.device_put(1.0, device.handle)
+
+        def filled() -> Any:
+            return fill(one).block_until_ready()
+
+        return Kernels(filled, filled, lambda: multiply(matrix, matrix).block_until_ready())
 
     def devices(self) -> list[Device]:
         """CPU devices, then GPUs if a plugin for them is installed."""

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from harness.core.domain import usable_cores
+from harness.core.framework import Framework
 from harness.core.problem import Gradients, Problem
 from harness.core.workload import Arrays, Workload
-from harness.frameworks.base import Adapter, Device, with_state
+from harness.frameworks.base import Adapter, Device, Kernels, with_state
+
+FRAMEWORK = Framework(
+    name="numpy",
+    label="NumPy",
+    package="autograd",
+    packages=("numpy", "scipy", "autograd"),
+    start_s=1.0,
+    light="#33363b",
+    dark="#d9dbdf",
+    precision="full float32",
+    memory="the C library's",
+    result="NumPy from the start",
+    rooflines=("cpu",),
+    workload_template="numpy",
+)
 
 
 class NumpyAdapter(Adapter):
@@ -24,6 +42,22 @@ class NumpyAdapter(Adapter):
         import autograd.numpy  # noqa: F401  an ImportError belongs here, not into the first use
 
         self.ops = importlib.import_module("harness.ops.numpy")
+
+    def kernels(self, device: Device, values: int, side: int) -> Kernels:
+        """Fills by as many threads as there are cores, and the product of the BLAS."""
+        cores = len(usable_cores())
+        matrix = np.random.default_rng(0).random((side, side), dtype=np.float32)
+        product, reused = np.empty_like(matrix), np.zeros(values, np.float32)
+        pool = ThreadPoolExecutor(cores)
+
+        def fill(buffer: np.ndarray[Any, Any]) -> None:
+            list(pool.map(lambda part: part.fill(1), np.array_split(buffer, cores)))
+
+        return Kernels(
+            lambda: fill(reused),
+            lambda: fill(np.empty(values, np.float32)),
+            lambda: np.dot(matrix, matrix, out=product),
+        )
 
     def devices(self) -> list[Device]:
         """The CPU."""

@@ -9,10 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.framework import Framework
 from harness.core.problem import Gradients, GraphProblem, Problem
 from harness.core.workload import Arrays, Workload, cast
-from harness.frameworks._tensorflow import TensorFlowAdapter
+from harness.frameworks._tensorflow import TENSORFLOW, TensorFlowAdapter
 from harness.frameworks.base import Device, with_state
+
+FRAMEWORK = Framework(
+    name="tf1",
+    label="TensorFlow 1: graphs and sessions",
+    light="#8a3208",
+    dark="#ee8550",
+    result="the session returns NumPy, so its fetch is inside",
+    reference="tf2",  # a graph is TensorFlow's functions, and those run eagerly too
+    **TENSORFLOW,
+)
 
 
 class TensorFlow1Adapter(TensorFlowAdapter):

@@ -9,10 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.framework import Framework
 from harness.core.problem import Gradients, Problem
 from harness.core.workload import Arrays, Workload
-from harness.frameworks._tensorflow import TensorFlowAdapter
+from harness.frameworks._tensorflow import TENSORFLOW, TensorFlowAdapter
 from harness.frameworks.base import Device, first_array, with_state
+from harness.frameworks.instrumentation import Count, Counter
+
+FRAMEWORK = Framework(
+    name="tf2",
+    label="TensorFlow 2",
+    light="#a7108f",
+    dark="#ff5fa8",
+    result="waited for on the device; NumPy is outside",
+    **TENSORFLOW,
+)
 
 
 class TensorFlow2Adapter(TensorFlowAdapter):
@@ -23,6 +34,31 @@ class TensorFlow2Adapter(TensorFlowAdapter):
     def __init__(self, threads: int | None) -> None:
         super().__init__(threads)
         self.array_types = (self.tf.Tensor,)
+
+    def count_compilations(self) -> Counter:
+        """Traces of `tf.function`: each, and each call of `tf.vectorized_map` outside one, makes a FuncGraph.
+
+        TensorFlow has no public counter that covers functions which a strategy keeps to itself.
+        """
+        from tensorflow.python.framework.func_graph import FuncGraph
+
+        count = Count()
+        original = FuncGraph.__init__
+
+        def counted(graph: Any, *arguments: Any, **keywords: Any) -> None:
+            count.add()
+            original(graph, *arguments, **keywords)
+
+        FuncGraph.__init__ = counted
+        return count.read
+
+    def hidden_loops(self, step: Callable[..., Any], batch: Any) -> int | None:
+        """`While` nodes in the graph of a `tf.function`: what `tf.vectorized_map` cannot convert becomes a loop."""
+        if not hasattr(step, "get_concrete_function"):
+            return None
+        graph = step.get_concrete_function(batch).graph.as_graph_def()
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        return sum(node.op in ("While", "StatelessWhile") for node in nodes)
 
     def _bind(self, workload: Workload, floats: Arrays, state: Arrays, device: Device, batch_size: int) -> Problem:
         with self.tf.device(device.handle):

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from harness.core.framework import Framework
 from harness.core.problem import Gradients, Problem
 from harness.core.workload import Arrays, Workload
-from harness.frameworks.base import Adapter, Device, first_array, with_state
+from harness.frameworks.base import Adapter, Device, Kernels, first_array, with_state
+from harness.frameworks.instrumentation import Counter
+
+FRAMEWORK = Framework(
+    name="torch",
+    label="PyTorch",
+    package="torch",
+    packages=("torch",),
+    extra="torch",
+    start_s=3.0,
+    light="#0c7b56",
+    dark="#4be3a4",
+    precision="full float32: TF32 is off for the process, and in matmul and cuDNN",
+    memory="PyTorch's own",
+    result="waited for on the device; NumPy is outside",
+    out_of_memory=("out of memory", "OutOfMemory", "not enough memory", "allocate memory"),
+    data_dependent=("data-dependent control flow",),
+    rooflines=("gpu",),
+    workload_template="torch",
+)
 
 
 class TorchAdapter(Adapter):
@@ -30,6 +51,34 @@ class TorchAdapter(Adapter):
         self.torch = torch
         self.array_types = (torch.Tensor,)
         self.ops = importlib.import_module("harness.ops.torch")
+
+    def count_compilations(self) -> Counter:
+        """Graphs of `torch.compile`."""
+
+        def read() -> int:
+            dynamo = sys.modules.get("torch._dynamo.utils")
+            return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
+
+        return read
+
+    def kernels(self, device: Device, values: int, side: int) -> Kernels:
+        """Fills and products on a GPU, each synchronised."""
+        torch = self.torch
+        matrix = torch.rand((side, side), device=device.handle)
+        reused = torch.zeros(values, device=device.handle)
+
+        def done(call: Callable[[], Any]) -> Callable[[], None]:
+            def run() -> None:
+                call()
+                torch.cuda.synchronize(device.handle)
+
+            return run
+
+        return Kernels(
+            done(lambda: reused.fill_(1)),
+            done(lambda: torch.full((values,), 1.0, device=device.handle)),
+            done(lambda: matrix @ matrix),
+        )
 
     def devices(self) -> list[Device]:
         """The CPU, then every CUDA device."""

@@ -138,7 +138,7 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
             verdict = _with_problem(verdict, problems)
         del output, fetched
         if verdict.status is Status.OK:
-            loops = instrumentation.while_loops(adapter.name, step, batches[0])
+            loops = adapter.hidden_loops(step, batches[0])
             traced = subject.instruments.compilations()
             warm = warm_up(adapter, step, batches, task.target_s * WARMUP_SHARE)
             warm_traces, evaluated = subject.instruments.compilations() - traced, subject.instruments.evaluations.count

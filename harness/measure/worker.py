@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from harness import frameworks
 from harness.analysis import predict
 from harness.core import find_strategies, find_workloads, plugins
 from harness.core import strategy as strategy_
+from harness.core.framework import Framework, framework
 from harness.core.records import Job, Measurement, SkipCause, Status, Task, job_from_json
 from harness.core.strategy import Strategy
 from harness.frameworks import instrumentation
@@ -41,15 +42,6 @@ from harness.measure.timer import Stopwatch
 from harness.system.interference import calibration_s
 
 Emit = Callable[[dict[str, Any]], None]
-
-OUT_OF_MEMORY = re.compile(
-    r"RESOURCE_EXHAUSTED|ResourceExhausted|out of memory|OutOfMemory|not enough memory|allocate memory", re.IGNORECASE
-)
-"""How frameworks say that memory ran out: XLA, TensorFlow, CUDA, PyTorch's CPU allocator."""
-
-
-DATA_DEPENDENT = re.compile(r"data-dependent control flow|TracerBoolConversion|ConcretizationTypeError")
-"""How PyTorch and JAX say that what a loss does depends on the values of an instance."""
 
 
 class Worker:
@@ -65,7 +57,7 @@ class Worker:
         self.adapter = frameworks.load(task.framework, task.threads)
         self.import_s = time.perf_counter() - started
         self.device = self.adapter.device(task.device)
-        self.instruments = Instruments(instrumentation.compilations(task.framework), forks, Evaluations())
+        self.instruments = Instruments(self.adapter.count_compilations(), forks, Evaluations())
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One item per case, workload after workload, batch sizes ascending."""
@@ -102,7 +94,7 @@ class Worker:
                 return task.row(batch_size, Status.SKIPPED, reason, skip_cause=SkipCause.LIMIT)
             return measure(subject, batch_size, stopwatch)
         except Exception as error:
-            status, reason = classify(error)
+            status, reason = classify(error, framework(task.framework))
             return task.row(batch_size, status, reason, detail="" if status is Status.UNSUPPORTED else _last_frames())
 
     def _expected_s(self, subject: Subject, batch_size: int) -> float:
@@ -127,19 +119,23 @@ def _strategy(task: Task) -> Strategy:
     return strategy
 
 
-def classify(error: BaseException) -> tuple[Status, str]:
+def classify(error: BaseException, known: Framework) -> tuple[Status, str]:
     """The status that an exception of a strategy means, and the reason in one line."""
     text = str(error).strip().partition("\n")[0][:500]
     named = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, strategy_.Unsupported):
         return Status.UNSUPPORTED, text or "no reason given"
-    if DATA_DEPENDENT.search(named):
+    if _says(known.data_dependent, named):
         return Status.UNSUPPORTED, f"data-dependent control flow: {text}"
     if isinstance(error, ModuleNotFoundError | plugins.PluginError):
         return Status.UNAVAILABLE, text
-    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{named} {error}"[:5000]):
+    if isinstance(error, MemoryError) or _says(known.out_of_memory, f"{named} {error}"[:5000]):
         return Status.OUT_OF_MEMORY, text if isinstance(error, MemoryError) and text else named
     return Status.ERROR, named
+
+
+def _says(patterns: Iterable[str], text: str) -> bool:
+    return any(re.search(pattern, text, re.IGNORECASE) for pattern in patterns)
 
 
 def run(job: Job, emit: Emit) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness import frameworks
+from harness.core.framework import framework as known_framework
 from harness.core.problem import Losses
 from harness.core.workload import Arrays, Workload, cast, split
 from harness.frameworks.base import Adapter, to_numpy
@@ -27,7 +28,7 @@ def framework(workload: Workload) -> str:
     if workload.through_ops:
         return "numpy"
     first = workload.frameworks[0]
-    return "tf2" if first == "tf1" else first  # a graph is TensorFlow's functions, and those run eagerly too
+    return known_framework(first).reference or first
 
 
 def description(workload: Workload) -> str:

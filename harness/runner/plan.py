@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.core.domain import FRAMEWORKS, usable_cores
+from harness.core.domain import usable_cores
 from harness.core.find_strategies import Catalogue
 from harness.core.find_workloads import builtin, find, others, unavailable
+from harness.core.framework import framework, framework_names
 from harness.core.records import Job, Task
 from harness.core.strategy import Strategy
-from harness.frameworks import START_S
 
 DEFAULT_WORKLOADS = ("policy", "cnn", "mlp")
 """The smallest results first: a process that has freed large ones gets memory in another way afterwards."""
@@ -111,7 +111,7 @@ def with_baseline(plan: Plan, catalogue: Catalogue, frameworks: Container[str], 
     there = {strategy.framework for strategy in chosen if strategy.framework in frameworks}
     loops = sorted(
         (s for s in catalogue.strategies if s.loop and s.framework in there),
-        key=lambda s: FRAMEWORKS.index(s.framework),
+        key=lambda s: framework_names().index(s.framework),
     )
     measured = [loop.name for loop in loops if loop.name in plan.strategies]
     if measured or not (loops and may_add):
@@ -216,6 +216,8 @@ def expected_s(plan: Plan, strategies: Sequence[Strategy]) -> float:
     again = [strategy for strategy in strategies if plan.control_name and strategy.name == plan.baseline]
     workers = [*strategies, *again]
     cases = len(plan.workloads) * len(plan.batch_sizes)
-    per_pass = sum(START_S[strategy.framework] + cases * (CASE_S + 1.1 * plan.target_s) for strategy in workers)
+    per_pass = sum(
+        framework(strategy.framework).start_s + cases * (CASE_S + 1.1 * plan.target_s) for strategy in workers
+    )
     seconds = per_pass * plan.passes * len(plan.devices) * len(plan.allocators)
     return seconds if plan.budget_s is None else min(seconds, plan.budget_s)

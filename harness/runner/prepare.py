@@ -12,6 +12,7 @@ from typing import Any
 from harness.core import find_strategies, find_workloads, store
 from harness.core.domain import __version__
 from harness.core.find_strategies import Catalogue
+from harness.core.framework import framework, framework_names
 from harness.core.store import StoreError
 from harness.core.strategy import Strategy
 from harness.core.workload import Workload
@@ -64,7 +65,7 @@ def start(
     named = [catalogue.find(name) for name in dict.fromkeys((*wanted.strategies, *filter(None, [wanted.baseline])))]
     store.check_writable(folder.parent)
     print("Looking at the machine and the frameworks ...", file=sys.stderr)
-    seen = detect.probe(sorted({s.framework for s in named}), wanted.threads)
+    seen = detect.detect(sorted({s.framework for s in named}), wanted.threads)
     wanted = replace(wanted, devices=devices(device, seen))
     there = {framework for framework, answer in seen.items() if answer["status"] == "ok"}
     wanted = with_baseline(wanted, catalogue, there, may_add_baseline)
@@ -156,9 +157,9 @@ def _ceilings(wanted: Plan, seen: Mapping[str, Seen]) -> dict[str, Any]:
     """Device -> its ceiling; a GPU is measured with a framework that sees one."""
     found = {}
     for device in wanted.devices:
-        candidates = [name for name in ("torch", "jax") if _sees(seen.get(name), device)]
-        framework = "numpy" if device == "cpu" else next(iter(candidates), None)
-        measured = roofline.measure(framework, device, wanted.threads) if framework else None
+        able = [name for name in framework_names() if device in framework(name).rooflines]
+        chosen = next((name for name in able if device == "cpu" or _sees(seen.get(name), device)), None)
+        measured = roofline.measure(chosen, device, wanted.threads) if chosen else None
         found[device] = asdict(measured) if measured else None
     return found
 

@@ -8,7 +8,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -18,7 +17,7 @@ from typing import IO, Any
 import psutil
 
 from harness.core.records import Job, Measurement, SkipCause, Status, Task, job_to_json
-from harness.frameworks.child_process import START_LIMIT_S, environment
+from harness.frameworks.child_process import START_LIMIT_S, command, environment
 
 TAG = "PERGRAD_WORKER"
 """Environment variable by which a worker's descendants are known."""
@@ -164,7 +163,7 @@ def _spawn(job: Job, stderr: IO[str], tag: str) -> tuple[subprocess.Popen[str], 
     task = job[0]
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "harness.measure.worker", str(write_end)],
+        command("harness.measure.worker", str(write_end)),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=stderr,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness import frameworks
 from harness.analysis import formats
 from harness.analysis.predict import MOST_ROW_BYTES
+from harness.core.framework import framework
 from harness.system.detect import Seen
 
 OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
@@ -88,8 +88,8 @@ class Peer:
 def installed(seen: Mapping[str, Seen], versions: Mapping[str, str]) -> Iterable[Finding]:
     """Each framework, with its version and devices; without any, nothing but NumPy can be measured."""
     for name, answer in seen.items():
-        package, extra = frameworks.PACKAGES[name]
-        command = f"pip install 'pergrad[{extra}]'" if extra else f"pip install {package}"
+        known = framework(name)
+        package, command = known.package, f"pip install {known.install}"
         if answer["status"] == "ok":
             devices = ", ".join(f"{device['kind']} ({device['name']})" for device in answer["devices"])
             yield Finding(OK, name, f"{package} {versions.get(package, '')}, sees {devices}")

@@ -5,10 +5,9 @@ What it means is said by `harness.system.diagnostics`.
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,13 +19,14 @@ from typing import Any
 
 import psutil
 
-from harness import frameworks
 from harness.core import find_strategies, find_workloads
 from harness.core.domain import usable_cores
 from harness.core.find_strategies import Catalogue
+from harness.core.framework import framework_names
 from harness.core.plugins import PluginError
 from harness.core.strategy import Strategy
-from harness.frameworks.child_process import START_LIMIT_S, environment
+from harness.frameworks import child_process
+from harness.frameworks.child_process import START_LIMIT_S, ChildProcessFailed
 from harness.system import detect, diagnostics, info, lock
 from harness.system.diagnostics import PROBLEM, WARNING, Finding, Peer, Watched
 from harness.system.info import available_bytes
@@ -78,7 +78,7 @@ class Examination:
 def examine() -> Examination:
     """Look at everything. Takes some seconds, because every framework is imported in a process of its own."""
     watched = watch()  # before the frameworks are imported, which keeps the machine busy
-    seen = detect.probe(list(frameworks.PACKAGES), None)
+    seen = detect.detect(framework_names(), None)
     try:
         catalogue, contradiction = find_strategies.discover(), ""
     except PluginError as error:
@@ -158,13 +158,14 @@ def look_for_peers(needed: Mapping[str, tuple[str, str]]) -> Sequence[Peer]:
 
 def why_not(package: str, framework: str) -> str:
     """Why a package cannot be imported in a process of that framework; empty if it can."""
-    command = [sys.executable, "-W", "ignore", "-c", f"import {package}"]
-    variables = environment(framework, "any", None)
     try:
-        done = subprocess.run(
-            command, env=variables, capture_output=True, text=True, timeout=START_LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"importing it took longer than {START_LIMIT_S:g} s"
-    last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-    return f"importing it failed: {last[0]}" if done.returncode else ""
+        target = "harness.system.doctor:import_here"
+        child_process.call(target, package, framework=framework, device="any", limit_s=START_LIMIT_S)
+    except ChildProcessFailed as error:
+        return f"importing it failed: {error}"
+    return ""
+
+
+def import_here(package: str) -> None:
+    """Import a package in this process."""
+    importlib.import_module(package)

@@ -10,27 +10,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import cpuinfo
 import psutil
 import threadpoolctl
 
 from harness.core.domain import usable_cores
+from harness.core.framework import framework, framework_names
 
-PACKAGES = (
-    "tensorflow",
-    "keras",
-    "jax",
-    "jaxlib",
-    "torch",
-    "numpy",
-    "scipy",
-    "autograd",
-    "pytest",
-    "pytest-benchmark",
-    "pandas",
-    "matplotlib",
-)
-"""Packages whose versions are recorded: what measures and what is measured."""
-
+TOOLS = ("pytest", "pytest-benchmark", "pandas", "matplotlib")
+"""Packages whose versions are recorded beside those of the frameworks."""
 
 SUFFIX = {"Data": "d", "Instruction": "i"}
 
@@ -68,13 +56,8 @@ def environment() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The processor's model name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor())
+    """The processor's model name; `/proc/cpuinfo` has none on ARM, which py-cpuinfo decodes."""
+    return str(cpuinfo.get_cpu_info().get("brand_raw") or platform.processor())
 
 
 def caches() -> str | None:
@@ -103,8 +86,9 @@ def blas() -> str | None:
 
 def versions() -> Mapping[str, str]:
     """Installed versions of the packages that the numbers depend on; absent ones are left out."""
+    packages = dict.fromkeys(p for name in framework_names() for p in framework(name).packages)
     found = {}
-    for package in PACKAGES:
+    for package in (*packages, *TOOLS):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -1,31 +1,26 @@
-"""What the machine can do at best: how fast it fills memory, and how fast it multiplies matrices.
+"""Measure the roofline of a device: how fast it fills memory, and how fast it multiplies matrices.
 
 No strategy can write its rows faster than the machine fills a buffer, or compute faster than a large product of
-matrices runs. Measured at the start of a run in a process of its own:
-`python -m harness.system.roofline FRAMEWORK DEVICE` prints one JSON object. The CPU is measured with NumPy, a GPU
-with the first framework that sees one.
+matrices runs. The CPU is measured with NumPy, a GPU with the first framework that sees one and has kernels for it.
+Source: Williams, Waterman and Patterson, "Roofline" (2009).
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from harness.core.domain import usable_cores
-from harness.frameworks.child_process import environment
+from harness import frameworks
+from harness.frameworks import child_process
+from harness.frameworks.child_process import ChildProcessFailed
 
 FILL_BYTES = 256 << 20
 MATRIX = 2048
 REPEATS = 7
+LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -42,80 +37,31 @@ class Roofline:
 
 
 def measure(framework: str, device: str, threads: int | None) -> Roofline | None:
-    """Measure in a fresh process; None if that fails, since a run can do without."""
-    command = [sys.executable, "-P", "-m", "harness.system.roofline", framework, device]
+    """Measure with a framework's kernels in a fresh process; None if that fails, since a run can do without."""
+    target = "harness.system.roofline:measure_here"
     try:
-        done = subprocess.run(
-            command,
-            env=environment(framework, device, threads),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
+        found = child_process.call(
+            target, framework, device, framework=framework, device=device, threads=threads, limit_s=LIMIT_S
         )
-        return Roofline(**json.loads(done.stdout.splitlines()[-1]))
-    except (subprocess.SubprocessError, IndexError, ValueError, TypeError):
+    except ChildProcessFailed:
         return None
+    return Roofline(**found)
+
+
+def measure_here(framework: str, device: str) -> dict[str, float]:
+    """The fields of `Roofline`, in this process, which imports the framework."""
+    adapter = frameworks.load(framework)
+    kernels = adapter.kernels(adapter.device(device), FILL_BYTES // 4, MATRIX)
+    return {
+        "fill_reused": FILL_BYTES / _fastest(kernels.fill_reused),
+        "fill_fresh": FILL_BYTES / _typical(kernels.fill_fresh),
+        "flops": 2 * MATRIX**3 / _fastest(kernels.multiply),
+    }
 
 
 def from_json(values: Mapping[str, Any] | None) -> Roofline | None:
     """What `run.json` stores, read back."""
     return Roofline(**values) if values else None
-
-
-def _cpu() -> Roofline:
-    cores = len(usable_cores())
-    count = FILL_BYTES // 4
-    matrix = np.random.default_rng(0).random((MATRIX, MATRIX), dtype=np.float32)
-    product = np.empty_like(matrix)
-    reused = np.zeros(count, np.float32)
-    with ThreadPoolExecutor(cores) as pool:
-
-        def fill(buffer: np.ndarray[Any, Any]) -> None:
-            list(pool.map(lambda part: part.fill(1), np.array_split(buffer, cores)))
-
-        return Roofline(
-            fill_reused=FILL_BYTES / _fastest(lambda: fill(reused)),
-            fill_fresh=FILL_BYTES / _typical(lambda: fill(np.empty(count, np.float32))),
-            flops=2 * MATRIX**3 / _fastest(lambda: np.dot(matrix, matrix, out=product)),
-        )
-
-
-def _torch_gpu() -> Roofline:
-    import torch
-
-    def done(call: Callable[[], Any]) -> Callable[[], None]:
-        def run() -> None:
-            call()
-            torch.cuda.synchronize()
-
-        return run
-
-    count = FILL_BYTES // 4
-    matrix = torch.rand((MATRIX, MATRIX), device="cuda")
-    reused = torch.zeros(count, device="cuda")
-    return Roofline(
-        fill_reused=FILL_BYTES / _fastest(done(lambda: reused.fill_(1))),
-        fill_fresh=FILL_BYTES / _typical(done(lambda: torch.full((count,), 1.0, device="cuda"))),
-        flops=2 * MATRIX**3 / _fastest(done(lambda: matrix @ matrix)),
-    )
-
-
-def _jax_gpu() -> Roofline:
-    import jax
-    import jax.numpy as jnp
-
-    jax.config.update("jax_default_matmul_precision", "highest")
-    count = FILL_BYTES // 4
-    matrix = jax.device_put(jnp.ones((MATRIX, MATRIX)), jax.devices("gpu")[0])
-    fill = jax.jit(lambda value: jnp.full((count,), value))
-    multiply = jax.jit(jnp.matmul)
-    seconds = _typical(lambda: fill(1.0).block_until_ready())
-    return Roofline(
-        fill_reused=FILL_BYTES / seconds,  # XLA's pool hands the same memory out again
-        fill_fresh=FILL_BYTES / seconds,
-        flops=2 * MATRIX**3 / _fastest(lambda: multiply(matrix, matrix).block_until_ready()),
-    )
 
 
 def _seconds(call: Callable[[], Any]) -> list[float]:
@@ -134,8 +80,3 @@ def _fastest(call: Callable[[], Any]) -> float:
 
 def _typical(call: Callable[[], Any]) -> float:
     return statistics.median(_seconds(call))
-
-
-if __name__ == "__main__":
-    kind = _cpu if sys.argv[2] == "cpu" else {"torch": _torch_gpu, "jax": _jax_gpu}[sys.argv[1]]
-    print(json.dumps(asdict(kind())))

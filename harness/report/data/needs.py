@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from harness.analysis import formats, statistics
 from harness.analysis.statistics import Verdict
+from harness.core.framework import framework_names
 from harness.report.data.evidence import PLAIN, Evidence, Series, largest
 
-FRAMEWORKS = ("tf1", "tf2", "jax", "torch", "numpy")
 """Columns come in this order; frameworks that this project does not know follow."""
 
 
@@ -88,7 +88,7 @@ def decide(evidence: Evidence, workload: str) -> Decision | None:
         return None
     found = {quantity: _at(some, size) for quantity, some in everything.items()}
     names = {one.strategy.split("/")[0] for some in found.values() for one in some}
-    frameworks = (*(name for name in FRAMEWORKS if name in names), *sorted(names - set(FRAMEWORKS)))
+    frameworks = (*(name for name in framework_names() if name in names), *sorted(names - set(framework_names())))
     rows = tuple(_row(need, found[need.quantity], found["gradients"], size) for need in NEEDS)
     return Decision(workload, size, frameworks, rows, _advice(found, size))
 

@@ -16,6 +16,7 @@ from harness.analysis import formats
 from harness.analysis.cases import text
 from harness.analysis.table import known
 from harness.core import store
+from harness.core.framework import framework_or_unknown
 from harness.core.store import Run
 from harness.report.data import sources
 
@@ -25,32 +26,6 @@ _STEPS_UP = 3
 _FILES = (store.RUN_FILE, store.ROWS_FILE, store.BENCHMARK_FILE)
 
 Facts = tuple[tuple[str, str], ...]
-
-_PACKAGES = {"tf1": "tensorflow", "tf2": "tensorflow", "jax": "jax", "torch": "torch", "numpy": "numpy"}
-
-PRECISION = {
-    "tf1": "full float32: TF32 is off for the process",
-    "tf2": "full float32: TF32 is off for the process",
-    "jax": "full float32: TF32 is off for the process; 64-bit types only if asked for",
-    "torch": "full float32: TF32 is off for the process, and in matmul and cuDNN",
-    "numpy": "full float32",
-}
-
-MEMORY = {
-    "tf1": "TensorFlow's own; GPU memory grows with need",
-    "tf2": "TensorFlow's own; GPU memory grows with need",
-    "jax": "XLA's own; GPU memory is not taken in advance",
-    "torch": "PyTorch's own",
-    "numpy": "the C library's",
-}
-
-RESULT = {
-    "tf1": "the session returns NumPy, so its fetch is inside",
-    "tf2": "waited for on the device; NumPy is outside",
-    "jax": "waited for on the device; NumPy is outside",
-    "torch": "waited for on the device; NumPy is outside",
-    "numpy": "NumPy from the start",
-}
 
 
 @dataclass(frozen=True)
@@ -120,14 +95,18 @@ def _card(info: Mapping[str, Any]) -> Card:
     names = tuple(map(_short, frameworks))
     about = [found if isinstance(found, Mapping) else {} for found in frameworks.values()]
     versions, plan = mapping(info, "versions"), mapping(info, "plan")
+    described = [framework_or_unknown(name) for name in names]
     rows = [
         ("state", [_state(one) for one in about]),
-        ("version", [_short(versions.get(_PACKAGES.get(name, name))) or "not recorded" for name in names]),
+        (
+            "version",
+            [_short(versions.get(next(iter(known.packages), known.package))) or "not recorded" for known in described],
+        ),
         ("threads", [_threads(one) for one in about]),
         ("devices", [_devices(one) for one in about]),
-        ("precision", [PRECISION.get(name, "not recorded") for name in names]),
-        ("memory", [MEMORY.get(name, "not recorded") for name in names]),
-        ("result", [RESULT.get(name, "waited for") for name in names]),
+        ("precision", [known.precision for known in described]),
+        ("memory", [known.memory for known in described]),
+        ("result", [known.result for known in described]),
     ]
     allocators = plan.get("allocators") or plan.get("allocator")
     variables = mapping(info, "environment")

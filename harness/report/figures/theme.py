@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from harness.core.framework import framework, framework_names
+
 LIGHT: Mapping[str, str] = {
     "ground": "#fbfaf7",
     "panel": "#f2f0ea",
@@ -22,12 +24,8 @@ LIGHT: Mapping[str, str] = {
     "good": "#0b6e4f",
     "bad": "#b3261e",
     "warn": "#8a5a00",
-    "hue-tf1": "#8a3208",
-    "hue-tf2": "#a7108f",
-    "hue-jax": "#1546c4",
-    "hue-torch": "#0c7b56",
-    "hue-numpy": "#33363b",
     "hue-other": "#706700",
+    **{f"hue-{name}": framework(name).light for name in framework_names()},
 }
 
 DARK: Mapping[str, str] = {
@@ -41,12 +39,8 @@ DARK: Mapping[str, str] = {
     "good": "#5fd3a6",
     "bad": "#ff8a80",
     "warn": "#f0b95a",
-    "hue-tf1": "#ee8550",
-    "hue-tf2": "#ff5fa8",
-    "hue-jax": "#6aa3ff",
-    "hue-torch": "#4be3a4",
-    "hue-numpy": "#d9dbdf",
     "hue-other": "#ffc64d",
+    **{f"hue-{name}": framework(name).dark for name in framework_names()},
 }
 
 Dash = tuple[float, tuple[float, ...]]
@@ -74,9 +68,9 @@ def looks(strategies: Iterable[tuple[str, str]]) -> dict[str, Look]:
     """
     seen: dict[str, int] = {}
     found = {}
-    for name, framework in sorted(set(strategies)):
-        position = seen[framework] = seen.get(framework, -1) + 1
-        found[name] = Look(hue(framework), _MARKERS[position % len(_MARKERS)], _DASHES[position % len(_DASHES)])
+    for name, of_framework in sorted(set(strategies)):
+        position = seen[of_framework] = seen.get(of_framework, -1) + 1
+        found[name] = Look(hue(of_framework), _MARKERS[position % len(_MARKERS)], _DASHES[position % len(_DASHES)])
     return found
 
 

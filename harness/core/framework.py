@@ -1,0 +1,105 @@
+"""Describe a framework without importing it, and find all that can be measured with.
+
+Each is declared by its adapter's module, as `FRAMEWORK` beside the class `ADAPTER`. Those of pergrad lie in
+`harness.frameworks`; an installed package adds one by an entry point of the group `pergrad.frameworks`, whose name is
+the framework's and whose value is such a module.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from types import ModuleType
+
+BUILT_IN = ("tf1", "tf2", "jax", "torch", "numpy")
+"""In the order in which reports show them; an older way to use a package stands before a newer one."""
+
+ENTRY_POINTS = "pergrad.frameworks"
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What is known of a framework without importing it.
+
+    Attributes:
+        label: its name in headings.
+        package: what must be importable.
+        packages: the distributions whose versions its times depend on.
+        extra: pergrad's extra that installs it; empty if there is none.
+        start_s: seconds from starting a worker to its first case, on two cores.
+        light: the colour of its lines and names on a light ground.
+        dark: the same on a dark ground.
+        precision: how float32 is computed, for the report's table of configurations.
+        memory: how it takes memory, likewise.
+        result: what a timed call ends with, likewise.
+        out_of_memory: regular expressions, one of which is found in what it says when memory runs out.
+        data_dependent: the same for what it says of Python branches that depend on an instance's values.
+        reference: the framework that computes the reference of a workload written for this one only; itself if empty.
+        rooflines: the kinds of device whose roofline its adapter can measure.
+        workload_template: the template of `pergrad new workload` that is written for it.
+    """
+
+    name: str
+    label: str
+    package: str
+    start_s: float
+    light: str
+    dark: str
+    packages: tuple[str, ...] = ()
+    extra: str = ""
+    precision: str = "not known"
+    memory: str = "not known"
+    result: str = "not known"
+    out_of_memory: tuple[str, ...] = ()
+    data_dependent: tuple[str, ...] = ()
+    reference: str = ""
+    rooflines: tuple[str, ...] = ()
+    workload_template: str = ""
+
+    @property
+    def install(self) -> str:
+        """What pip is given to install it."""
+        return f"'pergrad[{self.extra}]'" if self.extra else self.package
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its package can be found; nothing is imported."""
+        return importlib.util.find_spec(self.package) is not None
+
+
+def framework_names() -> tuple[str, ...]:
+    """The names of all frameworks, those of pergrad first."""
+    return tuple(_modules())
+
+
+def framework(name: str) -> Framework:
+    """The description of a framework.
+
+    Raises:
+        KeyError: if there is none of that name.
+    """
+    found: Framework = adapter_module(name).FRAMEWORK
+    return found
+
+
+def framework_or_unknown(name: str) -> Framework:
+    """The description of a framework, or of one that nothing is known of: runs come from other machines too."""
+    if name in _modules():
+        return framework(name)
+    return Framework(name, label=name, package=name, start_s=0.0, light="#706700", dark="#ffc64d")
+
+
+def adapter_module(name: str) -> ModuleType:
+    """The module with a framework's description and adapter; importing it does not import the framework."""
+    return importlib.import_module(_modules()[name])
+
+
+@functools.cache
+def _modules() -> Mapping[str, str]:
+    """Framework -> the module of its adapter."""
+    installed = sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name)
+    return {name: f"harness.frameworks.{name}" for name in BUILT_IN} | {entry.name: entry.value for entry in installed}
