@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -163,10 +162,11 @@ def _parse(lines: list[str], path: Path) -> Iterable[Measurement]:
 
 
 def _benchmark(row: Measurement) -> dict[str, Any]:
-    seconds = [sample * 1e-9 for sample in row.samples_ns]
+    from pytest_benchmark.stats import Stats  # imports much, and only the end of a run needs it
+
+    stats = Stats()
+    stats.data = [sample * 1e-9 for sample in row.samples_ns]
     name = f"gradients[{row.workload}-{row.strategy}-{row.device}-{row.dtype}-B{row.batch_size}]"
-    quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
-    mean = statistics.fmean(seconds)
     return {
         "group": f"{row.workload} {row.quantity} {row.device} B={row.batch_size}",
         "name": f"{name}-pass{row.pass_number}",
@@ -175,25 +175,7 @@ def _benchmark(row: Measurement) -> dict[str, Any]:
         "param": f"{row.strategy}-{row.batch_size}",
         "extra_info": {},
         "options": {"disable_gc": True, "timer": "perf_counter", "min_rounds": 3, "max_time": 0, "warmup": True},
-        "stats": {
-            "min": min(seconds),
-            "max": max(seconds),
-            "mean": mean,
-            "stddev": statistics.stdev(seconds) if len(seconds) > 1 else 0.0,
-            "rounds": len(seconds),
-            "median": statistics.median(seconds),
-            "iqr": quartiles[2] - quartiles[0],
-            "q1": quartiles[0],
-            "q3": quartiles[2],
-            "iqr_outliers": 0,
-            "stddev_outliers": 0,
-            "outliers": "0;0",
-            "ld15iqr": min(seconds),
-            "hd15iqr": max(seconds),
-            "ops": 1 / mean,
-            "total": sum(seconds),
-            "iterations": 1,
-        },
+        "stats": {**stats.as_dict(), "iterations": 1},
     }
 
 
