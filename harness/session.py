@@ -51,10 +51,15 @@ def measure_and_report(prepared: Prepared, reports: Path) -> int:
 def write_report(folders: Sequence[Path], target: Path) -> int:
     """Write the report, say where it is and what failed; returns the number of failures."""
     page = report.write(folders, target)
+    runs = [store.load(folder) for folder in folders]
+    for run in runs:
+        if run.unreadable:
+            count = f"{len(run.unreadable)} row{'s' if len(run.unreadable) > 1 else ''}"
+            print(f"{run.name}: {count} cannot be read and left out, the first in {run.unreadable[0]}", file=sys.stderr)
     failures = {
         (row.workload, row.strategy, row.batch_size, row.status, row.reason)
-        for folder in folders
-        for row in store.load(folder).rows
+        for run in runs
+        for row in run.rows
         if row.status.is_failure
     }
     for workload, strategy, batch_size, status, reason in sorted(failures):

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import report
-from harness.analysis import formats, table
+from harness.analysis import formats
+from harness.analysis import panels as grouped
+from harness.analysis.panels import Panel
 from harness.analysis.statistics import Interval
-from harness.analysis.table import Panel
 from harness.core import store
 from harness.core.records import Measurement, Status
 from harness.core.store import Run
@@ -110,7 +111,7 @@ def read(index: Path) -> Reader:
 
 
 def panel_of(*rows: Measurement) -> Panel:
-    (panel,) = table.panels([Run(Path("made"), {"baseline": BASE}, rows)])
+    (panel,) = grouped.panels([Run(Path("made"), {"baseline": BASE}, rows)])
     return panel
 
 
@@ -478,7 +479,7 @@ def test_text_in_backticks_is_code_and_only_http_addresses_are_links() -> None:
 def test_file_names_of_panels_are_safe_and_unique() -> None:
     rows = [ok(BASE, 4, 1, around(9), workload=name) for name in ("../../etc", "a b", "a-b", "<script>", "...")]
 
-    stems = sections.stems(table.panels([Run(Path("made"), {}, tuple(rows))]))
+    stems = sections.stems(grouped.panels([Run(Path("made"), {}, tuple(rows))]))
 
     assert len(set(stems)) == 5
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9-]*", stem) for stem in stems)
@@ -486,7 +487,7 @@ def test_file_names_of_panels_are_safe_and_unique() -> None:
 
 def test_dimensions_that_differ_become_columns_and_the_others_are_said_once() -> None:
     rows = [ok(BASE, 4, 1, around(9), device=device) for device in ("cpu", "gpu")]
-    panels = table.panels([Run(Path("made"), {}, tuple(rows))])
+    panels = grouped.panels([Run(Path("made"), {}, tuple(rows))])
 
     assert tables.varying(panels) == ["device"]
     assert ("dtype", "float32") in tables.shared(panels)

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from harness import report
-from harness.analysis import statistics, table
+from harness.analysis import panels as grouped
+from harness.analysis import statistics
 from harness.analysis.crossover import crossovers
 from harness.core.records import Measurement, Status
 from harness.core.store import Run
@@ -42,8 +43,8 @@ def plain(batch_size: int, microseconds: float, **changes: Any) -> Measurement:
     return case(PLAIN, batch_size, microseconds, quantity="weighted_sum", **{"output_bytes": 180} | changes)
 
 
-def panels_of(*rows: Measurement, **info: Any) -> list[table.Panel]:
-    return table.panels([Run(Path("made"), {"baseline": BASE, **info}, rows)])
+def panels_of(*rows: Measurement, **info: Any) -> list[grouped.Panel]:
+    return grouped.panels([Run(Path("made"), {"baseline": BASE, **info}, rows)])
 
 
 def finding(number: int, *rows: Measurement) -> Finding:

@@ -67,13 +67,16 @@ def test_a_torn_last_line_costs_that_row_only(folder: Path) -> None:
     assert store.load(folder).rows == (row(),)
 
 
-def test_a_broken_line_in_the_middle_is_an_error_that_names_it(folder: Path) -> None:
+def test_a_broken_line_in_the_middle_is_named_and_never_overwritten(folder: Path) -> None:
     with (folder / store.ROWS_FILE).open("a") as file:
         file.write("rubbish\n")
     store.append(folder, row())
 
-    with pytest.raises(StoreError, match="line 1"):
-        store.load(folder)
+    run = store.load(folder)
+    assert run.rows == (row(),)
+    assert run.unreadable[0].startswith("line 1: ")
+    with pytest.raises(StoreError, match=r"line 1: .*; remove or repair them"):
+        store.repair(folder, lambda row: True)
 
 
 def test_two_runs_never_write_into_one_folder(folder: Path) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.analysis import table
+from harness.analysis import panels
 from harness.core import store
 from harness.core.store import Run
 
@@ -79,20 +79,20 @@ def of_runs(runs: Iterable[Run]) -> list[PriorResult]:
             entry["name"]: Model(entry["parameter_count"], entry.get("flops_per_instance"))
             for entry in run.info.get("workloads", ())
         }
-        for panel in table.panels([run]):
-            model = models.get(panel.place.workload)
-            if model is None or panel.place.device != "cpu":
+        for panel in panels.panels([run]):
+            model = models.get(panel.conditions.workload)
+            if model is None or panel.conditions.device != "cpu":
                 continue
             for size in panel.timed_sizes:
                 lines = panel.at(size)
                 found += [
                     PriorResult(
-                        strategy=str(line["strategy"]),
-                        quantity=panel.place.quantity,
+                        strategy=str(line.strategy),
+                        quantity=panel.conditions.quantity,
                         parameters=model.parameters,
                         flops=model.flops,
                         batch_size=size,
-                        ratio=round(float(line["time_s"]) / float(lines[0]["time_s"]), 3),
+                        ratio=round(float(line.time_s) / float(lines[0].time_s), 3),
                     )
                     for line in lines
                 ]

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis import statistics, table
-from harness.analysis.cases import Place, number
+from harness.analysis import panels, statistics
+from harness.analysis.case_summary import CaseSummary, Conditions
+from harness.analysis.panels import Panel
 from harness.analysis.statistics import Estimate, Interval, Verdict
-from harness.analysis.table import Panel
 from harness.core import store
 from harness.core.records import Status, plain
 from harness.core.store import Run
@@ -119,8 +119,8 @@ def compare(a: Path, b: Path, *, across_machines: bool = False) -> Comparison:
             f"{one.name} and {two.name} were measured on different machines ({'; '.join(machines)}), so their times "
             "say nothing about a change between them; compare them all the same with --across-machines"
         )
-    names = table.run_names([one, two])
-    changes = _changes(_cases(table.panels([one])), _cases(table.panels([two])))
+    names = panels.run_names([one, two])
+    changes = _changes(_cases(panels.panels([one])), _cases(panels.panels([two])))
     ranked = sorted(changes, key=lambda case: (_rank(case), -abs(np.log(case.slowdown))))
     return Comparison(names[0], names[1], differences(one, two), tuple(ranked))
 
@@ -142,31 +142,29 @@ def ratio(numerator: Estimate, denominator: Estimate) -> Interval:
     return statistics.ratio(numerator, replace(denominator, replicates=shuffled))
 
 
-_Key = tuple[Place, str, int]
+_Key = tuple[Conditions, str, int]
 
 
-def _cases(panels: Sequence[Panel]) -> dict[_Key, tuple[Mapping[Any, Any], float]]:
+def _cases(panels: Sequence[Panel]) -> dict[_Key, tuple[CaseSummary, float]]:
     """Case -> its line of the table, and its panel's noise floor; controls are left out."""
     return {
-        (panel.place._replace(run=""), line["strategy"], int(line["batch_size"])): (line, panel.floor.factor)
+        (panel.conditions._replace(run=""), line.strategy, int(line.batch_size)): (line, panel.floor.factor)
         for panel in panels
-        for line in panel.lines
-        if line["strategy"] != panel.control
+        for line in panel.cases
+        if line.strategy != panel.control
     }
 
 
 def _changes(
-    one: Mapping[_Key, tuple[Mapping[Any, Any], float]], two: Mapping[_Key, tuple[Mapping[Any, Any], float]]
+    one: Mapping[_Key, tuple[CaseSummary, float]], two: Mapping[_Key, tuple[CaseSummary, float]]
 ) -> list[CaseChange]:
     return [_change(key, one.get(key), two.get(key)) for key in dict.fromkeys([*one, *two])]
 
 
-def _change(
-    key: _Key, one: tuple[Mapping[Any, Any], float] | None, two: tuple[Mapping[Any, Any], float] | None
-) -> CaseChange:
+def _change(key: _Key, one: tuple[CaseSummary, float] | None, two: tuple[CaseSummary, float] | None) -> CaseChange:
     place, strategy, batch_size = key
     floor = max(found[1] for found in (one, two) if found)
-    times = [found[0]["estimate"] if found else None for found in (one, two)]
+    times = [found[0].estimate if found else None for found in (one, two)]
     quotient = ratio(times[0], times[1]) if times[0] and times[1] else None
     return CaseChange(
         workload=place.workload,
@@ -176,8 +174,8 @@ def _change(
         dtype=place.dtype,
         allocator=place.allocator,
         batch_size=batch_size,
-        status_a=one[0]["status"] if one else "not planned",
-        status_b=two[0]["status"] if two else "not planned",
+        status_a=one[0].status if one else "not planned",
+        status_b=two[0].status if two else "not planned",
         time_a_s=times[0].value if times[0] else None,
         time_b_s=times[1].value if times[1] else None,
         ratio=quotient,
@@ -204,8 +202,8 @@ def machine_differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> li
 
 
 def _alike(name: str, here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
-    one, two = number(here.get(name)), number(there.get(name))
-    if name == "memory_bytes" and one and two:
+    one, two = here.get(name), there.get(name)
+    if name == "memory_bytes" and isinstance(one, int | float) and isinstance(two, int | float) and two:
         return abs(one / two - 1) < _MEMORY_TOLERANCE
     return bool(here.get(name) == there.get(name))
 

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 SCHEMA_VERSION = 1
 """Version of `run.json` and of the rows of `measurements.jsonl`; raised when a column changes its meaning."""
 
@@ -168,7 +170,11 @@ class Measurement:
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Measurement:
-        """Read a row; columns unknown to this version are ignored, missing ones take their defaults."""
+        """Read a row; columns unknown to this version are ignored, missing ones take their defaults.
+
+        Raises:
+            ValueError: if a column holds something else than it should; the message names it.
+        """
         known = {f.name for f in fields(Measurement)}
         row = {"pass_number" if name == "pass" else name: value for name, value in values.items()}
         row = {name: value for name, value in row.items() if name in known}
@@ -177,7 +183,7 @@ class Measurement:
         row["marks"] = tuple(_mark(value) for value in row.get("marks") or ())
         if row["status"] is Status.SKIPPED:
             row["skip_cause"] = _skip_cause(row.get("skip_cause"), str(row.get("reason") or ""))
-        return Measurement(**row)
+        return msgspec.convert(row, Measurement)
 
 
 @dataclass(frozen=True)

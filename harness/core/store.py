@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ class Run:
     path: Path
     info: Mapping[str, Any]
     rows: tuple[Measurement, ...]
+    unreadable: tuple[str, ...] = ()
+    """What is wrong with lines of its rows that are none; the report goes on without them, and says so."""
 
     @property
     def name(self) -> str:
@@ -112,12 +114,21 @@ def load(path: Path) -> Run:
             f"{path} was written with schema {info['schema']}, this pergrad reads up to {SCHEMA_VERSION}; "
             "update pergrad to read it"
         )
-    return Run(path, info, tuple(_parse(lines, path / ROWS_FILE)))
+    rows, unreadable = _parse(lines)
+    return Run(path, info, tuple(rows), tuple(unreadable))
 
 
 def repair(path: Path, keep: Callable[[Measurement], bool]) -> Run:
-    """Rewrite the rows of a run without a torn last line and without those that are not to be kept."""
+    """Rewrite the rows of a run without a torn last line and without those that are not to be kept.
+
+    Raises:
+        StoreError: if another line cannot be read, which would be lost.
+    """
     run = load(path)
+    if run.unreadable:
+        raise StoreError(
+            f"{path / ROWS_FILE} has rows that cannot be read ({run.unreadable[0]}); remove or repair them"
+        )
     kept = tuple(row for row in run.rows if keep(row))
     _replace(path / ROWS_FILE, "".join(_dumps(row.as_json()) + "\n" for row in kept))
     return Run(path, run.info, kept)
@@ -148,17 +159,19 @@ def _unwritable(path: Path, error: OSError) -> StoreError:
     )
 
 
-def _parse(lines: list[str], path: Path) -> Iterable[Measurement]:
+def _parse(lines: list[str]) -> tuple[list[Measurement], list[str]]:
+    """The rows, and for each line that is none what is wrong with it."""
+    rows, unreadable = [], []
     last = len(lines) - 1
     for number, line in enumerate(lines):
         if not line.strip():
             continue
         try:
-            yield Measurement.from_json(json.loads(line))
+            rows.append(Measurement.from_json(json.loads(line)))
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            if number == last:  # no newline after it: torn by a kill
-                continue
-            raise StoreError(f"{path}, line {number + 1} is not a measurement: {error}") from error
+            if number < last:  # the last has no newline after it: torn by a kill
+                unreadable.append(f"line {number + 1}: {error}")
+    return rows, unreadable
 
 
 def _benchmark(row: Measurement) -> dict[str, Any]:

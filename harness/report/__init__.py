@@ -31,15 +31,15 @@ def write(runs: Sequence[Path], folder: Path) -> Path:
         harness.core.store.StoreError: if a folder holds no run that can be read.
         OSError: if `folder` cannot be written.
     """
-    from harness.analysis import table
+    from harness.analysis import panels
     from harness.core import store
     from harness.report.data import sections
     from harness.report.html import exports, page, summary
 
     loaded = [store.load(run) for run in runs]
     folder.mkdir(parents=True, exist_ok=True)
-    panels = table.panels(loaded)
-    contents = page.gather(loaded, sections.of(panels, folder))
+    groups = panels.panels(loaded)
+    contents = page.gather(loaded, sections.of(groups, folder))
     exports.write(contents, folder)
     (folder / "summary.md").write_text(summary.markdown(contents), encoding="utf-8")
     index = folder / "index.html"

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.analysis import formats, statistics
+from harness.analysis.case_summary import CaseSummary
+from harness.analysis.panels import Panel
 from harness.analysis.statistics import Verdict
-from harness.analysis.table import Line, Panel, speedup_of
 from harness.report.data import captions
 
 _TIED = 3
@@ -35,8 +36,8 @@ def of(panel: Panel) -> Answer:
     sizes = panel.timed_sizes
     if not sizes:
         return Answer(
-            f"No strategy has a time on {formats.clipped(panel.place.workload, 40)}, so there is nothing to recommend "
-            f"({captions.tally(panel.cases)}).",
+            f"No strategy has a time on {formats.clipped(panel.conditions.workload, 40)}, so there is nothing to "
+            f"recommend ({captions.tally(panel.cases)}).",
             supported=False,
         )
     return _at(panel, sizes[-1])
@@ -50,25 +51,27 @@ def leaders(panel: Panel, batch_size: int) -> tuple[str, ...]:
     lines = panel.at(batch_size)
     if not lines:
         return ()
-    best = lines[0]["estimate"]
+    best = lines[0]
     return tuple(
-        line["strategy"]
+        line.strategy
         for line in lines
         if line is lines[0] or statistics.verdict(_ratio(line, best), panel.floor.factor) is not Verdict.FASTER
     )
 
 
-def _ratio(line: Line, best: statistics.Estimate) -> statistics.Interval:
-    """How many times faster the best is."""
-    return statistics.ratio(line["estimate"], best)
+def _ratio(line: CaseSummary, best: CaseSummary) -> statistics.Interval:
+    """How many times faster the best is, of two cases that have a time."""
+    assert line.estimate
+    assert best.estimate
+    return statistics.ratio(line.estimate, best.estimate)
 
 
 def _at(panel: Panel, batch_size: int) -> Answer:
     lines = panel.at(batch_size)
     best = lines[0]
     tied = leaders(panel, batch_size)
-    start = f"For {formats.clipped(panel.place.workload, 40)} at batch size {batch_size:,}"
-    if best["samples"] == 1:
+    start = f"For {formats.clipped(panel.conditions.workload, 40)} at batch size {batch_size:,}"
+    if best.samples == 1:
         return Answer(f"{start} there is no recommendation: one timed call says nothing about noise.", False)
     if len(tied) == len(lines) and len(lines) > 1:
         return Answer(
@@ -78,25 +81,25 @@ def _at(panel: Panel, batch_size: int) -> Answer:
             leaders=tied,
         )
     versus, supported = _against_baseline(panel, best, batch_size)
-    sentence = f"{start}, use {_choice(tied)}: {formats.duration(best['time_s'])} per call, {versus}."
+    sentence = f"{start}, use {_choice(tied)}: {formats.duration(best.time_s)} per call, {versus}."
     if not supported:
         sentence = f"{start} there is no recommendation: {versus}."
     return Answer(sentence, supported, batch_size, tied)
 
 
-def _against_baseline(panel: Panel, best: Line, batch_size: int) -> tuple[str, bool]:
+def _against_baseline(panel: Panel, best: CaseSummary, batch_size: int) -> tuple[str, bool]:
     """The clause that compares with the baseline, and whether it carries a recommendation."""
     baseline = formats.clipped(panel.baseline, 40)
-    if best["strategy"] == panel.baseline:
+    if best.strategy == panel.baseline:
         return "the baseline, which nothing here beats", True
-    if not best["verdict"]:
-        found = panel.cases[(panel.cases["strategy"] == panel.baseline) & (panel.cases["batch_size"] == batch_size)]
-        why = captions.words(found["status"].iloc[0]) if len(found) else "not part of the run"
+    if not best.verdict:
+        found = [case for case in panel.cases if (case.strategy, case.batch_size) == (panel.baseline, batch_size)]
+        why = captions.words(found[0].status) if found else "not part of the run"
         return f"the fastest measured; {baseline} has no time to compare with ({why})", True
-    speedup = speedup_of(best)
-    if best["verdict"] == Verdict.FASTER:
+    speedup = best.speedup
+    if best.verdict == Verdict.FASTER:
         return f"{formats.speedup(speedup)} than {baseline}", True
-    name = formats.clipped(best["strategy"], 40)
+    name = formats.clipped(best.strategy, 40)
     gain = f"{formats.factor(speedup.value)} times {formats.factor_interval(speedup)}"
     floor = formats.percent(panel.floor.factor)
     return f"the gain of {name} over {baseline}, {gain}, does not clearly exceed the noise floor of {floor}", False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from harness.analysis import formats
-from harness.analysis.table import Panel
+from harness.analysis.case_summary import CaseSummary
+from harness.analysis.panels import Panel
 from harness.core.records import Status
 
 _NAMED = 12
@@ -16,21 +18,22 @@ _NAMED = 12
 
 def setting(panel: Panel) -> str:
     """`policy, gradients, cpu, float32`: the workload and its conditions."""
-    return f"{formats.clipped(panel.place.workload, 40)}, {conditions(panel)}"
+    return f"{formats.clipped(panel.conditions.workload, 40)}, {conditions(panel)}"
 
 
 def conditions(panel: Panel) -> str:
     """`gradients, cpu, float32`: what all cases of the panel share, the allocator only if it is unusual."""
-    place = panel.place
+    place = panel.conditions
     allocator = [] if place.allocator == "default" else [f"allocator {place.allocator}"]
     return ", ".join(formats.clipped(word, 40) for word in (place.quantity, place.device, place.dtype, *allocator))
 
 
-def gaps(cases: pd.DataFrame) -> str:
+def gaps(cases: Iterable[CaseSummary]) -> str:
     """`Not shown: tf1/unstack at batch size 256 (skipped).`, or an empty text if nothing is missing."""
     missing: dict[tuple[str, str], list[int]] = {}
-    for name, status, size in zip(cases["strategy"], cases["status"], cases["batch_size"], strict=True):
-        missing.setdefault((name, "no time" if status == Status.OK else words(status)), []).append(int(size))
+    for case in cases:
+        why = "no time" if case.status is Status.OK else words(case.status)
+        missing.setdefault((case.strategy, why), []).append(case.batch_size)
     named = [
         f"{formats.clipped(name, 34)} at batch size {formats.enumeration([f'{size:,}' for size in sizes])} ({status})"
         for (name, status), sizes in missing.items()
@@ -41,10 +44,9 @@ def gaps(cases: pd.DataFrame) -> str:
     return f"Not shown: {'; '.join(named[:_NAMED])}{more}."
 
 
-def without_time(panel: Panel) -> pd.DataFrame:
+def without_time(panel: Panel) -> list[CaseSummary]:
     """The cases that a figure of times cannot show."""
-    without: pd.DataFrame = panel.cases[panel.cases["time_s"].isna() | (panel.cases["batch_size"] <= 0)]
-    return without
+    return [case for case in panel.cases if case.estimate is None or case.batch_size <= 0]
 
 
 def lines(panel: Panel, what: str, cases: pd.DataFrame, values: Sequence[str]) -> str:
@@ -66,10 +68,10 @@ def rows(panel: Panel, what: str, entries: Sequence[str]) -> str:
     return f"Dot chart: {what} of {count} {plural('strategy', count)} on {setting(panel)}. {'; '.join(entries)}."
 
 
-def tally(cases: pd.DataFrame) -> str:
+def tally(cases: Iterable[CaseSummary]) -> str:
     """`3 error, 1 timeout`: how often each status occurs, the most frequent first."""
-    counts = cases["status"].value_counts()
-    return ", ".join(f"{count} {words(status)}" for status, count in counts.items())
+    counts = Counter(case.status for case in cases)
+    return ", ".join(f"{count} {words(status)}" for status, count in counts.most_common())
 
 
 def words(status: object) -> str:

@@ -77,7 +77,7 @@ def judge(evidence: Evidence, claims: Sequence[Claim] | None = None) -> list[Jud
 
 def _comes_back_summed(evidence: Evidence) -> Finding | None:
     plain = evidence.one("policy", PLAIN, "weighted_sum")
-    sizes = {size: line["output_bytes"] for size, line in plain.lines.items()} if plain else {}
+    sizes = {size: line.output_bytes for size, line in plain.lines.items()} if plain else {}
     if plain is None or len(sizes) < 2:
         return None
     low, high = min(sizes), max(sizes)
@@ -95,7 +95,7 @@ def _concurrency(evidence: Evidence) -> Finding | None:
     found = compare(loop, concurrent) if loop and concurrent else None
     if found is None:
         return None
-    busy = found.fast.lines[found.batch_size]["cores_busy"]
+    busy = found.fast.lines[found.batch_size].cores_busy
     cores = f" Cores busy: {formats.number(busy, 2)}." if busy == busy else ""
     why = "A step of so small a network is mostly Python, which one thread at a time may run."
     return Finding(
@@ -127,12 +127,12 @@ def _unstack_twice(evidence: Evidence) -> Finding | None:
 def _linear_beyond_five(evidence: Evidence) -> Finding | None:
     pair = _loop_and_unstack(evidence)
     lines = {size: line for size, line in pair[1].lines.items() if size >= 5} if pair else {}
-    power = statistics.exponent(list(lines), [line["estimate"] for line in lines.values()])
+    power = statistics.exponent(list(lines), [line.estimate for line in lines.values() if line.estimate])
     if power is None or power.low is None or power.high is None:
         return None
     ruling = Ruling.HOLDS if power.low >= LINEAR else Ruling.FAILS if power.high < LINEAR else Ruling.UNDECIDED
     first, last = min(lines), max(lines)
-    each = [formats.duration(lines[size]["time_s"] / size) for size in (first, last)]
+    each = [formats.duration(lines[size].time_s / size) for size in (first, last)]
     return Finding(
         ruling,
         f"Time grows as B to the {formats.number(power.value, 2)} {formats.factor_interval(power)}: {each[0]} per "

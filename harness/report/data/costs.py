@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.analysis import formats, statistics
+from harness.analysis.case_summary import CaseSummary
 from harness.analysis.crossover import Crossover, crossovers
+from harness.analysis.panels import Panel, known
 from harness.analysis.statistics import Estimate, Interval
-from harness.analysis.table import Line, Panel, known
 from harness.core.domain import DTYPES
 from harness.report.data.answer import leaders
 from harness.report.data.evidence import PLAIN
@@ -124,9 +125,9 @@ def of(panel: Panel, others: Sequence[Panel] = ()) -> list[Cost]:
         panel: whose strategies.
         others: panels of the same place with other quantities, for the plain batch gradient.
     """
-    found: dict[str, dict[int, Line]] = {}
+    found: dict[str, dict[int, CaseSummary]] = {}
     for line in panel.ranked:
-        found.setdefault(line["strategy"], {})[int(line["batch_size"])] = line
+        found.setdefault(line.strategy, {})[int(line.batch_size)] = line
     plain = _plain(others)
     return [_cost(panel, name, lines, found.get(panel.baseline, {}), plain) for name, lines in found.items()]
 
@@ -137,8 +138,8 @@ def overtakings(panel: Panel) -> list[Overtaking]:
     heads = list(dict.fromkeys(names[0] for size in sizes if (names := leaders(panel, size))))
     times: dict[str, dict[int, Estimate]] = {name: {} for name in heads}
     for line in panel.ranked:
-        if line["strategy"] in times:
-            times[line["strategy"]][int(line["batch_size"])] = line["estimate"]
+        if line.strategy in times and line.estimate:
+            times[line.strategy][int(line.batch_size)] = line.estimate
     found = []
     for position, first in enumerate(heads):
         for second in heads[position + 1 :]:
@@ -156,49 +157,49 @@ def _overtaking(first: str, second: str, found: Crossover) -> Overtaking:
 def _cost(
     panel: Panel,
     name: str,
-    lines: Mapping[int, Line],
-    base: Mapping[int, Line],
+    lines: Mapping[int, CaseSummary],
+    base: Mapping[int, CaseSummary],
     plain: Mapping[str, Mapping[int, float]],
 ) -> Cost:
     size = max(lines)
     line = lines[size]
-    time = line["time_s"]
+    time = line.time_s
     once = _once(line)
-    floor_s, peak = _positive(line["floor_s"]), _positive(line["peak_bytes"])
-    rows = size * panel.parameters * DTYPES.get(panel.place.dtype, 4) if panel.parameters else 0
-    reference = _reference(plain, line["framework"], size)
+    floor_s, peak = _positive(line.floor_s), _positive(line.peak_bytes)
+    rows = size * panel.parameters * DTYPES.get(panel.conditions.dtype, 4) if panel.parameters else 0
+    reference = _reference(plain, line.framework, size)
     pays_after, pays = _pays(name == panel.baseline, once, time, base.get(size))
     return Cost(
         strategy=name,
-        framework=line["framework"],
+        framework=line.framework,
         batch_size=size,
         time_s=time,
         per_instance_s=time / size,
         over_plain=time / reference if reference else None,
         ceiling_share=floor_s / time if floor_s else None,
         peak_bytes=peak,
-        over_memory_floor=peak / rows if peak and rows and panel.place.quantity == "gradients" else None,
+        over_memory_floor=peak / rows if peak and rows and panel.conditions.quantity == "gradients" else None,
         once_s=once,
         pays_after=pays_after,
         pays=pays,
-        digits=line["digits"] if known(line["digits"]) else None,
-        exponent=statistics.exponent(list(lines), [found["estimate"] for found in lines.values()]),
+        digits=line.digits if known(line.digits) else None,
+        exponent=statistics.exponent(list(lines), [found.estimate for found in lines.values() if found.estimate]),
     )
 
 
-def _once(line: Line) -> float | None:
-    clocks = [line[name] for name in ("build_s", "first_call_s") if known(line[name])]
+def _once(line: CaseSummary) -> float | None:
+    clocks = [seconds for seconds in (line.build_s, line.first_call_s) if known(seconds)]
     return sum(clocks) if clocks else None
 
 
-def _pays(is_baseline: bool, once: float | None, time: float, base: Line | None) -> tuple[int | None, str]:
+def _pays(is_baseline: bool, once: float | None, time: float, base: CaseSummary | None) -> tuple[int | None, str]:
     """What the baseline itself costs before its first timed call is not counted against the strategy."""
     if is_baseline:
         return None, "baseline"
     before = _once(base) if base is not None else None
     if once is None or before is None or base is None:
         return None, NOT_MEASURED
-    calls = statistics.calls_to_pay(max(0.0, once - before), time, base["time_s"])
+    calls = statistics.calls_to_pay(max(0.0, once - before), time, base.time_s)
     if calls is None:
         return None, "never"
     return calls, f"{calls:,} {'call' if calls == 1 else 'calls'}" if calls else "at once"
@@ -208,13 +209,11 @@ def _plain(others: Sequence[Panel]) -> dict[str, dict[int, float]]:
     """Framework -> batch size -> the time of its plain batch gradient."""
     found: dict[str, dict[int, float]] = {}
     for panel in others:
-        if panel.place.quantity == "weighted_sum":
+        if panel.conditions.quantity == "weighted_sum":
             for line in panel.ranked:
-                if re.fullmatch(PLAIN, line["strategy"]):
-                    times = found.setdefault(line["framework"], {})
-                    times[int(line["batch_size"])] = min(
-                        line["time_s"], times.get(int(line["batch_size"]), line["time_s"])
-                    )
+                if re.fullmatch(PLAIN, line.strategy):
+                    times = found.setdefault(line.framework, {})
+                    times[int(line.batch_size)] = min(line.time_s, times.get(int(line.batch_size), line.time_s))
     return found
 
 

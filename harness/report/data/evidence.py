@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import statistics
+from harness.analysis.case_summary import CaseSummary
+from harness.analysis.panels import Panel
 from harness.analysis.statistics import Estimate, Interval, Verdict
-from harness.analysis.table import Line, Panel
 
 PLAIN_NAME = r"(.*-)?(batch-gradient|plain-gradient)"
 PLAIN = rf"\w+/{PLAIN_NAME}"
@@ -25,11 +26,12 @@ class Series:
 
     strategy: str
     panel: Panel
-    lines: Mapping[int, Line]
+    lines: Mapping[int, CaseSummary]
 
     def time(self, batch_size: int) -> Estimate:
         """The time at a batch size that it has."""
-        found: Estimate = self.lines[batch_size]["estimate"]
+        found = self.lines[batch_size].estimate
+        assert found  # only ranked cases are in a series
         return found
 
 
@@ -55,8 +57,8 @@ class Evidence:
     def of(panels: Iterable[Panel]) -> Evidence:
         """Of the panels of one run; where devices or allocators differ, the first one planned speaks."""
         found: dict[tuple[str, str], tuple[Series, ...]] = {}
-        for panel in sorted(panels, key=lambda panel: panel.place.allocator != "default"):
-            place = (panel.place.workload, panel.place.quantity)
+        for panel in sorted(panels, key=lambda panel: panel.conditions.allocator != "default"):
+            place = (panel.conditions.workload, panel.conditions.quantity)
             series = _series(panel)
             if series and place not in found:
                 found[place] = series
@@ -93,9 +95,9 @@ def at_every_size(slow: Series, fast: Series) -> list[Versus]:
 
 
 def _series(panel: Panel) -> tuple[Series, ...]:
-    lines: dict[str, dict[int, Line]] = {}
+    lines: dict[str, dict[int, CaseSummary]] = {}
     for record in panel.ranked:
-        lines.setdefault(record["strategy"], {})[int(record["batch_size"])] = record
+        lines.setdefault(record.strategy, {})[int(record.batch_size)] = record
     return tuple(Series(name, panel, dict(sorted(found.items()))) for name, found in lines.items())
 
 

@@ -13,8 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from harness.analysis import formats
-from harness.analysis.cases import text
-from harness.analysis.table import known
+from harness.analysis.panels import known
 from harness.core import store
 from harness.core.framework import framework_or_unknown
 from harness.core.store import Run
@@ -44,6 +43,7 @@ class RunFacts:
 
     name: str
     state: str
+    unreadable: tuple[str, ...]
     command: str
     machine: Facts
     versions: Facts
@@ -69,6 +69,7 @@ def facts(name: str, run: Run, folder: Path) -> RunFacts:
     gone = [(_short(entry.get("name")), _short(entry.get("reason"))) for entry in sources.entries(info, "unavailable")]
     return RunFacts(
         name=name,
+        unreadable=run.unreadable,
         state="" if state in ("", "complete") else state,
         command=_short(info.get("command")),
         machine=(
@@ -173,4 +174,4 @@ def _value(key: str, value: object) -> str:
 
 
 def _short(value: object) -> str:
-    return text(value)[:2000]
+    return "" if value is None else str(value)[:2000]

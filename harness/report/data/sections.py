@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.analysis import formats, statistics
-from harness.analysis.table import NoiseFloor, Panel
+from harness.analysis.panels import NoiseFloor, Panel
 from harness.report.data import answer, captions, costs, needs, tables
 from harness.report.data.answer import Answer
 from harness.report.data.costs import Cost, Overtaking
@@ -67,7 +67,7 @@ def stems(panels: Sequence[Panel]) -> list[str]:
     names = ["workload", *(name for name in tables.varying(panels) if name != "workload")]
     found: list[str] = []
     for panel in panels:
-        words = "-".join(getattr(panel.place, name) for name in names)
+        words = "-".join(getattr(panel.conditions, name) for name in names)
         stem = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:60].strip("-") or "panel"
         found.append(stem if stem not in found else f"{stem}-{len(found) + 1}")
     return found
@@ -77,7 +77,7 @@ def _groups(panels: Sequence[Panel]) -> list[tuple[Panel, list[Panel]]]:
     """Panels that differ in the quantity only; the first of them, which is the one of the rows, leads."""
     found: dict[tuple[str, ...], list[Panel]] = {}
     for panel in panels:
-        found.setdefault(tuple(panel.place._replace(quantity="")), []).append(panel)
+        found.setdefault(tuple(panel.conditions._replace(quantity="")), []).append(panel)
     return [(group[0], group[1:]) for group in found.values()]
 
 
@@ -85,7 +85,7 @@ def _section(panel: Panel, others: Sequence[Panel], stem: str, charts: Sequence[
     return Section(
         anchor=f"panel-{stem}",
         stem=stem,
-        title=formats.clipped(panel.place.workload, 40) or "unnamed",
+        title=formats.clipped(panel.conditions.workload, 40) or "unnamed",
         conditions=captions.conditions(panel),
         answer=answer.of(panel),
         matrix=tables.matrix(panel),
@@ -108,16 +108,20 @@ def _without_rows(panel: Panel, other: Panel) -> list[WithoutRows]:
         return []
     size = shared[-1]
     rows = panel.at(size)[0]
-    title = f"{titles.get(other.place.quantity, formats.clipped(other.place.quantity, 40))}, batch size {size:,}"
+    assert rows.estimate
+    title = (
+        f"{titles.get(other.conditions.quantity, formats.clipped(other.conditions.quantity, 40))}, batch size {size:,}"
+    )
     return [
         WithoutRows(
             title,
-            formats.clipped(line["strategy"], 60),
-            formats.duration(line["time_s"]),
-            f"{formats.speedup(statistics.ratio(rows['estimate'], line['estimate']), short=True)} than "
-            f"{formats.clipped(rows['strategy'], 40)}",
+            formats.clipped(line.strategy, 60),
+            formats.duration(line.time_s),
+            f"{formats.speedup(statistics.ratio(rows.estimate, line.estimate), short=True)} than "
+            f"{formats.clipped(rows.strategy, 40)}",
         )
         for line in other.at(size)
+        if line.estimate
     ]
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.analysis import formats, statistics
+from harness.analysis.case_summary import CaseSummary
 from harness.analysis.compare import ratio
+from harness.analysis.panels import Panel
 from harness.analysis.statistics import Verdict
-from harness.analysis.table import Line, Panel
 
 _MANY, _FEW = 15, 4
 """Strategies shown of a place where it stands alone, and where it shares its table with others."""
@@ -56,7 +57,7 @@ def of(panels: Sequence[Panel], dimension: str) -> list[Sides]:
     """One table per place that was measured under several values of `dimension` (a field of `Place`)."""
     groups: dict[tuple[str, ...], list[Panel]] = {}
     for panel in panels:
-        shared = tuple(value for name, value in panel.place._asdict().items() if name != dimension)
+        shared = tuple(value for name, value in panel.conditions._asdict().items() if name != dimension)
         groups.setdefault(shared, []).append(panel)
     found = [_sides(group, dimension) for group in groups.values() if len(group) > 1]
     return [sides for sides in found if sides]
@@ -71,26 +72,30 @@ def _sides(group: Sequence[Panel], dimension: str) -> Sides | None:
     names = [name for name in group[0].strategies if sum((name, size) in found for found in lines) > 1]
     floor = max(panel.floor.factor for panel in group)
     rows = [(name, tuple(_cell(found, lines[0], name, size, floor) for found in lines)) for name in names]
-    place = group[0].place
-    conditions = tuple(getattr(panel.place, dimension) for panel in group)
+    place = group[0].conditions
+    conditions = tuple(getattr(panel.conditions, dimension) for panel in group)
     title = f"{place.workload}, {place.quantity}" + (f", {place.device}" if dimension != "device" else "")
     return Sides(dimension, title, size, conditions, tuple(rows))
 
 
-def _lines(panel: Panel) -> dict[tuple[str, int], Line]:
-    return {(line["strategy"], int(line["batch_size"])): line for line in panel.ranked}
+def _lines(panel: Panel) -> dict[tuple[str, int], CaseSummary]:
+    return {(line.strategy, int(line.batch_size)): line for line in panel.ranked}
 
 
 def _cell(
-    found: dict[tuple[str, int], Line], first: dict[tuple[str, int], Line], name: str, size: int, floor: float
+    found: dict[tuple[str, int], CaseSummary],
+    first: dict[tuple[str, int], CaseSummary],
+    name: str,
+    size: int,
+    floor: float,
 ) -> tuple[str, str]:
     line, base = found.get((name, size)), first.get((name, size))
     if line is None:
         return "no time", ""
-    time = formats.duration(line["time_s"])
-    if found is first or base is None:
+    time = formats.duration(line.time_s)
+    if found is first or base is None or base.estimate is None or line.estimate is None:
         return time, ""
-    against = ratio(base["estimate"], line["estimate"])
+    against = ratio(base.estimate, line.estimate)
     verdict = statistics.verdict(against, floor)
     if verdict in (Verdict.SAME, Verdict.AMBIGUOUS):
         return time, "a tie" if verdict is Verdict.SAME else "undecided"

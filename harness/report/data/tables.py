@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.analysis import formats
-from harness.analysis.cases import Place
+from harness.analysis.case_summary import CaseSummary, Conditions
+from harness.analysis.panels import Panel, known
 from harness.analysis.statistics import Verdict
-from harness.analysis.table import Line, Panel, known, speedup_of
 from harness.core.records import Status
 from harness.report.data import captions
 from harness.report.data.answer import leaders
@@ -121,28 +121,28 @@ class Matrix:
 
 def varying(panels: Sequence[Panel]) -> list[str]:
     """The dimensions in which the panels differ."""
-    return [name for name in Place._fields if len({getattr(panel.place, name) for panel in panels}) > 1]
+    return [name for name in Conditions._fields if len({getattr(panel.conditions, name) for panel in panels}) > 1]
 
 
 def shared(panels: Sequence[Panel]) -> list[tuple[str, str]]:
     """The dimensions that all panels share, with their value."""
     if not panels:
         return []
-    return [(name, getattr(panels[0].place, name)) for name in Place._fields if name not in varying(panels)]
+    return [(name, getattr(panels[0].conditions, name)) for name in Conditions._fields if name not in varying(panels)]
 
 
 def lines(panels: Sequence[Panel]) -> list[Shown]:
     """Every case of every panel."""
     names = varying(panels)
-    return [_line(panel, names, record) for panel in panels for record in panel.lines]
+    return [_line(panel, names, record) for panel in panels for record in panel.cases]
 
 
 def matrix(panel: Panel) -> Matrix:
     """All cases of one panel at a glance."""
     sizes = panel.batch_sizes
     best = {size: leaders(panel, size) for size in sizes}
-    records = {(line["strategy"], line["batch_size"]): line for line in panel.lines}
-    frameworks = dict(zip(panel.cases["strategy"], panel.cases["framework"], strict=True))
+    records = {(line.strategy, line.batch_size): line for line in panel.cases}
+    frameworks = {case.strategy: case.framework for case in panel.cases}
     rows = [
         (name, frameworks[name], tuple(_cell(panel, records.get((name, size)), name in best[size]) for size in sizes))
         for name in panel.strategies
@@ -152,60 +152,60 @@ def matrix(panel: Panel) -> Matrix:
 
 def plain(table: pd.DataFrame) -> pd.DataFrame:
     """The table as it is written to CSV: numbers in seconds and bytes, no objects."""
-    return table.drop(columns=["estimate", "facts"]).assign(
+    return table.drop(columns=["facts"]).assign(
         marks=["; ".join(mark.text for mark in marks) for marks in table["marks"]]
     )
 
 
-def against(panel: Panel, line: Line) -> tuple[str, str]:
+def against(panel: Panel, line: CaseSummary) -> tuple[str, str]:
     """Speed-up over the baseline: value with direction, and interval."""
-    if line["strategy"] == panel.baseline and known(line["time_s"]):
+    if line.strategy == panel.baseline and known(line.time_s):
         return "baseline", ""
-    if not known(line["speedup"]):
-        return ("no baseline" if known(line["time_s"]) else "not ranked"), ""
-    value, _, interval = formats.speedup(speedup_of(line), short=True).partition(" [")
+    if not known(line.speedup.value):
+        return ("no baseline" if known(line.time_s) else "not ranked"), ""
+    value, _, interval = formats.speedup(line.speedup, short=True).partition(" [")
     return value, f"[{interval}"
 
 
-def _line(panel: Panel, names: Sequence[str], line: Line) -> Shown:
-    status = Status(line["status"])
-    interval = known(line["time_low_s"])
-    low_high = formats.duration_interval(line["time_low_s"], line["time_high_s"]) if interval else ""
-    time = (formats.duration(line["time_s"]), low_high or "[no interval]") if known(line["time_s"]) else ("no time", "")
-    digits = formats.digits(line["digits"]) if known(line["digits"]) else NOT_MEASURED
-    where = formats.clipped(line["worst_parameter"], 30)
+def _line(panel: Panel, names: Sequence[str], line: CaseSummary) -> Shown:
+    status = Status(line.status)
+    interval = known(line.time_low_s)
+    low_high = formats.duration_interval(line.time_low_s, line.time_high_s) if interval else ""
+    time = (formats.duration(line.time_s), low_high or "[no interval]") if known(line.time_s) else ("no time", "")
+    digits = formats.digits(line.digits) if known(line.digits) else NOT_MEASURED
+    where = formats.clipped(line.worst_parameter, 30)
     return Shown(
-        dimensions=tuple(formats.clipped(getattr(panel.place, name), 60) for name in names),
-        strategy=formats.clipped(line["strategy"], 60),
-        framework=line["framework"],
-        batch_size=f"{line['batch_size']:,}",
+        dimensions=tuple(formats.clipped(getattr(panel.conditions, name), 60) for name in names),
+        strategy=formats.clipped(line.strategy, 60),
+        framework=line.framework,
+        batch_size=f"{line.batch_size:,}",
         status=captions.words(status.value),
         sign=SIGNS[status],
         cells=(
             time,
-            _with_verdict(against(panel, line), line["verdict"]),
-            (_duration(line["build_s"]), ""),
-            (_duration(line["first_call_s"]), ""),
-            (_duration(line["fetch_s"]), ""),
-            (formats.size(line["peak_bytes"]) if known(line["peak_bytes"]) else NOT_MEASURED, ""),
+            _with_verdict(against(panel, line), line.verdict),
+            (_duration(line.build_s), ""),
+            (_duration(line.first_call_s), ""),
+            (_duration(line.fetch_s), ""),
+            (formats.size(line.peak_bytes) if known(line.peak_bytes) else NOT_MEASURED, ""),
             (_share(line), ""),
             (digits, where if digits != NOT_MEASURED else ""),
-            (f"{line['samples']:,}", f"{line['passes_ok']} of {line['passes']} passes ok"),
+            (f"{line.samples:,}", f"{line.passes_ok} of {line.passes} passes ok"),
         ),
         remarks=formats.clipped("; ".join(_remarks(line)), 300) or "none",
-        detail=line["detail"][-_DETAIL:],
+        detail=line.detail[-_DETAIL:],
     )
 
 
-def _cell(panel: Panel, line: Line | None, leads: bool) -> Cell:
+def _cell(panel: Panel, line: CaseSummary | None, leads: bool) -> Cell:
     if line is None:
         return Cell("–", "not planned", "", "", "", False)
-    status = Status(line["status"])
+    status = Status(line.status)
     sign, word = SIGNS[status], captions.words(status.value)
-    if not known(line["time_s"]):
+    if not known(line.time_s):
         return Cell(sign, "no time" if status is Status.OK else word, "", "", "", False)
     value, interval = against(panel, line)
-    return Cell(sign, word, formats.duration(line["time_s"]), f"{_about(line)}{value}", interval, leads)
+    return Cell(sign, word, formats.duration(line.time_s), f"{_about(line)}{value}", interval, leads)
 
 
 def _with_verdict(pair: tuple[str, str], verdict: str) -> tuple[str, str]:
@@ -213,19 +213,19 @@ def _with_verdict(pair: tuple[str, str], verdict: str) -> tuple[str, str]:
     return pair[0] + words.get(verdict, ""), pair[1]
 
 
-def _remarks(line: Line) -> list[str]:
-    retraces = int(line["retraces"]) if known(line["retraces"]) else 0
+def _remarks(line: CaseSummary) -> list[str]:
+    retraces = int(line.retraces) if known(line.retraces) else 0
     traced = f"{retraces} {captions.plural('retrace', retraces)} within the timed calls" if retraces else ""
-    return [text for text in (line["reason"], traced, *(mark.text for mark in line["marks"])) if text]
+    return [text for text in (line.reason, traced, *(mark.text for mark in line.marks)) if text]
 
 
-def _about(line: Line) -> str:
-    return "≈ " if line["verdict"] in (Verdict.SAME, Verdict.AMBIGUOUS) else ""
+def _about(line: CaseSummary) -> str:
+    return "≈ " if line.verdict in (Verdict.SAME, Verdict.AMBIGUOUS) else ""
 
 
-def _share(line: Line) -> str:
-    has_both = known(line["time_s"]) and known(line["floor_s"]) and line["floor_s"] > 0
-    return formats.share(line["floor_s"] / line["time_s"]) if has_both else NOT_MEASURED
+def _share(line: CaseSummary) -> str:
+    has_both = known(line.time_s) and known(line.floor_s) and line.floor_s > 0
+    return formats.share(line.floor_s / line.time_s) if has_both else NOT_MEASURED
 
 
 def _duration(value: float) -> str:

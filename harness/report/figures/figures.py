@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.analysis import formats
-from harness.analysis.table import Panel, known
+from harness.analysis.panels import Panel, known, table
 from harness.report.data import captions
 from harness.report.figures import drawing
 from harness.report.figures.drawing import Chart, Pick
@@ -56,7 +56,7 @@ def of(panel: Panel, folder: Path, stem: str) -> list[Chart]:
 
 def time(panel: Panel, folder: Path, name: str) -> Chart | None:
     """Time per call against batch size, both logarithmic, with interval bands and the ceiling as shaded floor."""
-    cases = panel.ok
+    cases = table(panel.ranked)
     if cases.empty:
         return None
     figure, axes = drawing.canvas(_height(cases), right=0.31)
@@ -86,7 +86,7 @@ def ceiling(cases: pd.DataFrame) -> dict[int, float]:
 
 def first_call(panel: Panel, folder: Path, name: str) -> Chart | None:
     """Build, first call and steady state of each strategy at the largest batch size it reached."""
-    reached = panel.ok.groupby("strategy", sort=False).tail(1)
+    reached = table(panel.ranked).groupby("strategy", sort=False).tail(1)
     if reached.empty:
         return None
     cases = reached[reached["strategy"].isin(leading(panel, reached))]
@@ -122,7 +122,7 @@ def first_call(panel: Panel, folder: Path, name: str) -> Chart | None:
     caption = _caption(
         "Build and first call are paid once. Every strategy is shown at the largest batch size that it reached.",
         _others(len(reached) - len(cases)),
-        captions.gaps(panel.cases[~panel.cases["strategy"].isin(reached["strategy"])]),
+        captions.gaps(case for case in panel.cases if case.strategy not in set(reached["strategy"])),
     )
     alt = captions.rows(panel, "build, first call and later calls (log scale)", entries)
     return drawing.finish(figure, folder, name, "First call against later calls", alt, caption)
@@ -142,7 +142,7 @@ def _lines(panel: Panel, cases: pd.DataFrame, axes: Axes) -> list[Pick]:
     sizes = sorted({int(size) for size in cases["batch_size"]})
     drawing.batch_axis(axes, sizes)
     coloured = set(leading(panel, cases))
-    found = looks(zip(panel.cases["strategy"], panel.cases["framework"], strict=True))
+    found = looks((case.strategy, case.framework) for case in panel.cases)
     ends, picks = [], []
     for number, (name, lines) in enumerate(cases.groupby("strategy", sort=False)):
         strategy, look, gid = str(name), found[str(name)], drawing.line_id(number)

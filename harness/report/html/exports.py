@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis import table as case_table
+from harness.analysis.panels import table
 from harness.analysis.statistics import Interval
 from harness.report.data import tables
 from harness.report.html.page import CASES_FILE, Contents
@@ -18,7 +18,7 @@ from harness.report.html.page import CASES_FILE, Contents
 def write(contents: Contents, folder: Path) -> None:
     """Write one file per table into `folder`; a table without a line keeps its heading."""
     panels = [panel for section in contents.sections for panel in section.panels]
-    tables.plain(case_table.table(panels)).to_csv(folder / CASES_FILE, index=False)
+    tables.plain(table(case for panel in panels for case in panel.cases)).to_csv(folder / CASES_FILE, index=False)
     for name, columns, rows in (
         ("costs.csv", _COSTS, _costs(contents)),
         ("overtakings.csv", _OVERTAKINGS, _overtakings(contents)),
@@ -48,7 +48,7 @@ Rows = Sequence[Sequence[Any]]
 def _costs(contents: Contents) -> Rows:
     return [
         [
-            *section.panel.place,
+            *section.panel.conditions,
             *(value for name, value in vars(cost).items() if name != "exponent"),
             *_ends(cost.exponent),
         ]
@@ -59,7 +59,7 @@ def _costs(contents: Contents) -> Rows:
 
 def _overtakings(contents: Contents) -> Rows:
     return [
-        [*section.panel.place, found.before, found.after, *_ends(found.batch_size)]
+        [*section.panel.conditions, found.before, found.after, *_ends(found.batch_size)]
         for section in contents.sections
         for found in section.overtakings
     ]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.analysis import formats, table
-from harness.analysis.cases import SEVERITY
+from harness.analysis import formats
+from harness.analysis.case_summary import SEVERITY, CaseSummary
 from harness.analysis.compare import differences
+from harness.analysis.panels import run_names
 from harness.core.records import MarkKind
 from harness.core.store import Run
 from harness.report.data import captions, claims, costs, needs, published, run_info, side_by_side, sources, tables
@@ -90,13 +90,15 @@ class Contents:
 
 def gather(runs: Sequence[Run], sections: Sequence[Section]) -> Contents:
     """Judge, decide and set side by side; every run by itself."""
-    names = table.run_names(runs)
+    names = run_names(runs)
     panels = [panel for section in sections for panel in section.panels]
     return Contents(
         tuple(runs),
         tuple(names),
         tuple(sections),
-        tuple(_verdicts(name, [section for section in sections if section.panel.place.run == name]) for name in names),
+        tuple(
+            _verdicts(name, [section for section in sections if section.panel.conditions.run == name]) for name in names
+        ),
         tuple(found for dimension in ("run", "allocator", "device") for found in side_by_side.of(panels, dimension)),
         tuple(_glance(section) for section in sections),
     )
@@ -189,9 +191,9 @@ def _glance(section: Section) -> Glance:
         return Glance(section, "no recommendation", "", "")
     best = section.panel.at(answer.batch_size)[0]
     others = len(answer.leaders) - 1
-    use = formats.clipped(best["strategy"], 40) + (f", or {others} tied with it" if others else "")
+    use = formats.clipped(best.strategy, 40) + (f", or {others} tied with it" if others else "")
     against = tables.against(section.panel, best)
-    return Glance(section, use, formats.duration(best["time_s"]), " ".join(word for word in against if word))
+    return Glance(section, use, formats.duration(best.time_s), " ".join(word for word in against if word))
 
 
 def _marked(sections: Iterable[Section], kind: MarkKind) -> list[str]:
@@ -200,24 +202,24 @@ def _marked(sections: Iterable[Section], kind: MarkKind) -> list[str]:
         _case(section, line)
         for section in sections
         for panel in section.panels
-        for line in panel.lines
-        if any(mark.kind is kind for mark in line["marks"])
+        for line in panel.cases
+        if any(mark.kind is kind for mark in line.marks)
     ]
 
 
 def _retraced(sections: Iterable[Section]) -> list[str]:
     return [
-        f"{_case(section, line)}: {int(line['retraces']):,}"
+        f"{_case(section, line)}: {int(line.retraces):,}"
         for section in sections
         for panel in section.panels
-        for line in panel.lines
-        if line["retraces"] > 0
+        for line in panel.cases
+        if line.retraces > 0
     ]
 
 
-def _case(section: Section, line: Mapping[Any, Any]) -> str:
-    strategy = formats.clipped(line["strategy"], 60)
-    return f"{section.title} ({section.conditions}): {strategy} at batch size {line['batch_size']:,}"
+def _case(section: Section, line: CaseSummary) -> str:
+    strategy = formats.clipped(line.strategy, 60)
+    return f"{section.title} ({section.conditions}): {strategy} at batch size {line.batch_size:,}"
 
 
 def _drawing(chart: Chart) -> Markup:

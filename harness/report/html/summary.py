@@ -72,7 +72,7 @@ def _of_run(said: Verdicts, named: bool) -> list[str]:
 
 
 def _conditions(section: Section, several: bool) -> str:
-    return f"{section.conditions}, run {section.panel.place.run}" if several else section.conditions
+    return f"{section.conditions}, run {section.panel.conditions.run}" if several else section.conditions
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
