@@ -16,7 +16,7 @@ from harness.cli.app import app
 from harness.core.find_strategies import Catalogue
 from harness.core.framework import framework_names
 from harness.core.strategy import strategy
-from harness.system import diagnostics, doctor, lock
+from harness.system import diagnostics, doctor, info, lock
 from harness.system.diagnostics import NOTE, OK, PROBLEM, WARNING, Finding, Peer, Watched
 from harness.system.doctor import Examination
 
@@ -282,3 +282,19 @@ def test_this_machine_is_examined_and_every_framework_is_named() -> None:
     assert all(finding.do for finding in found.findings if finding.level != OK)
     assert json.loads(json.dumps(found.as_json()))["ok"] == found.ok
     assert not {"tensorflow", "jax", "torch"} & set(sys.modules)
+
+
+def test_variables_are_recorded_by_their_exact_names_so_that_no_secret_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv("NVIDIA_API_KEY", "secret")
+    monkeypatch.setenv("TF_TOKEN_app_terraform_io", "secret")
+    monkeypatch.setenv("JAX_SECRET", "secret")
+
+    recorded = info.environment()
+
+    assert recorded["OMP_NUM_THREADS"] == "2"
+    assert "secret" not in recorded.values()
+
+
+def test_the_processor_has_a_name() -> None:
+    assert info.processor()

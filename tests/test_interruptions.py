@@ -166,6 +166,16 @@ def test_resume_measures_failed_cases_again_only_when_told(tmp_path: Path) -> No
     assert again[0].case_s != first[0].case_s
 
 
+def test_resume_goes_on_after_a_virtual_machine_has_started_with_a_little_less_memory(tmp_path: Path) -> None:
+    pergrad(tmp_path, *START, "--budget", "0.1")
+    path = tmp_path / "results" / "try"
+    info = json.loads((path / store.RUN_FILE).read_text())
+    info["machine"]["memory_bytes"] = int(info["machine"]["memory_bytes"] * 1.005)
+    store.write_info(path, info)
+
+    assert pergrad(tmp_path, "--resume", "try").returncode == 0
+
+
 def test_resume_refuses_another_machine_unless_told(tmp_path: Path) -> None:
     pergrad(tmp_path, *START, "--budget", "0.1")
     path = tmp_path / "results" / "try"
@@ -178,7 +188,7 @@ def test_resume_refuses_another_machine_unless_told(tmp_path: Path) -> None:
     told = pergrad(tmp_path, "--resume", "try", "--across-machines")
 
     assert refused.returncode == 2
-    assert "Abacus 3000 there" in refused.stderr
+    assert "processor Abacus 3000 and " in refused.stderr
     assert "numpy: 0.1 there" in refused.stderr
     assert told.returncode == 0
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.analysis.compare import machine_differences
 from harness.core import find_strategies, find_workloads, store
 from harness.core.domain import __version__
 from harness.core.find_strategies import Catalogue
@@ -21,9 +22,6 @@ from harness.runner.plan import Plan, with_baseline
 from harness.system import detect, roofline
 from harness.system import info as machine_info
 from harness.system.detect import Seen
-
-SAME_MACHINE = ("system", "architecture", "processor", "cores_available", "memory_bytes", "python")
-"""What must not differ between the parts of one run."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +141,7 @@ def plan_of(info: Mapping[str, Any]) -> Plan:
 def differences(info: Mapping[str, Any]) -> list[str]:
     """In what this machine and its packages differ from those a run was started on."""
     here, there = machine_info.describe(), info.get("machine", {})
-    found = [
-        f"{name}: {there.get(name)} there, {here[name]} here" for name in SAME_MACHINE if there.get(name) != here[name]
-    ]
+    found = machine_differences(there, here)
     installed, recorded = machine_info.versions(), info.get("versions", {})
     for package in sorted(set(installed) | set(recorded)):
         if installed.get(package) != recorded.get(package):
