@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
-import tempfile
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from harness import frameworks
 from harness.core import find_strategies, find_workloads
 from harness.core import strategy as strategy_
 from harness.core.framework import framework as framework_of
 from harness.core.workload import Arrays, Workload, cast
-from harness.frameworks import child_process
 from harness.frameworks.base import to_numpy
 from harness.reference import build, compare
-from harness.reference.result import Reference
+from tests import framework_server
 
 HERE = Path(__file__)
+
+REFERENCES = "PERGRAD_TEST_REFERENCES"
+"""Environment variable that names the folder of the references of a test session."""
 
 
 def installed(framework: str) -> bool:
@@ -39,9 +43,9 @@ def each(*names: str) -> list[Any]:
 
 
 def run(function: Callable[..., Any], *arguments: Any, framework: str, dtype: str = "float32") -> Any:
-    """Call a function of a test file in a new process for `framework`."""
+    """Call a function of a test file in the process that all tests with this framework and dtype share."""
     target = f"{function.__code__.co_filename}:{function.__name__}"
-    return child_process.call(target, *arguments, framework=framework, dtype=dtype, limit_s=300)
+    return framework_server.call(target, *arguments, framework=framework, dtype=dtype)
 
 
 def gradients(
@@ -79,7 +83,7 @@ def verdicts(
         parameters = cast(workload.initial_parameters(0), dtype)
         for size in sizes:
             batch = cast(workload.batches(0, size, 1)[0], dtype)
-            reference = _truth(workload, size, dtype)
+            reference = build.load(reference_file(workload, size, dtype))[0]
             for strategy in chosen or STRATEGIES[framework]:
                 case = f"{strategy} on {name} at {size}"
                 try:
@@ -93,9 +97,11 @@ def verdicts(
     return found
 
 
-def _truth(workload: Workload, size: int, dtype: str) -> Reference:
-    """The reference for the first batch, as a run computes it: not in this process if it needs a framework."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "reference.npz"
-        build.write(path, workload.source, size, 0, dtype)
-        return build.load(path)[0]
+def reference_file(workload: Workload, size: int, dtype: str) -> Path:
+    """The file with the reference for batches of a workload, computed once for all processes of a test session."""
+    name = re.sub(r"\W+", "-", f"{workload.source}-{size}-{dtype}")
+    path = Path(os.environ[REFERENCES]) / f"{name}.npz"
+    with FileLock(path.with_suffix(".lock")):
+        if not path.exists():
+            build.write(path, workload.source, size, 0, dtype)
+    return path

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.core import find_strategies, find_workloads
-from harness.core.framework import framework as known_framework
 from harness.core.records import Measurement, Task
 from harness.core.strategy import Strategy
-from harness.core.workload import cast
-from harness.reference import build
 from harness.runner import workers
+from tests import bound
+from tests.bound import installed
+
+__all__ = ["PLANTED", "MeasureQuickly", "installed"]
 
 PLANTED = Path(__file__).parent / "planted"
 
 MeasureQuickly = Callable[..., list[Measurement]]
 
 
-def installed(framework: str) -> bool:
-    """Whether the framework's package can be imported here; found out without importing it."""
-    return known_framework(framework).is_installed
+@pytest.fixture(scope="session", autouse=True)
+def shared_references(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All processes of a session find references in one folder."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "references"
+    folder.mkdir(exist_ok=True)
+    os.environ[bound.REFERENCES] = str(folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with one framework run in one process (`--dist loadgroup`), where they share what imports it."""
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if isinstance(group := parameters.get("framework"), str):
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)
@@ -32,29 +46,11 @@ def lock_of_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def truth_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], str]:
-    """The reference for batches of a workload, computed once per session: (workload, batch size) -> file."""
-    folder = tmp_path_factory.mktemp("references")
-    cache: dict[tuple[str, int], str] = {}
-
-    def truth_file(name: str, size: int) -> str:
-        if (name, size) not in cache:
-            workload = find_workloads.find(name)
-            parameters = cast(workload.initial_parameters(0), "float32")
-            batches = [cast(batch, "float32") for batch in workload.batches(0, size, build.BATCHES)]
-            path = folder / f"{name}-{size}.npz"
-            build.save(path, [build.compute(workload, parameters, batch) for batch in batches])
-            cache[name, size] = str(path)
-        return cache[name, size]
-
-    return truth_file
-
-
-@pytest.fixture(scope="session")
-def task_for(truth_files: Callable[[str, int], str]) -> Callable[..., Task]:
+def task_for() -> Callable[..., Task]:
     """A task for a strategy that spends next to no time on timing."""
 
     def task(strategy: Strategy, *batch_sizes: int, workload: str = "policy", limit_s: float = 60) -> Task:
+        found = find_workloads.find(workload)
         return Task(
             strategy=strategy.name,
             framework=strategy.framework,
@@ -65,7 +61,7 @@ def task_for(truth_files: Callable[[str, int], str]) -> Callable[..., Task]:
             dtype="float32",
             batch_sizes=batch_sizes,
             pass_number=1,
-            references={size: truth_files(workload, size) for size in batch_sizes},
+            references={size: str(bound.reference_file(found, size, "float32")) for size in batch_sizes},
             seed=0,
             limit_s=limit_s,
             target_s=0.01,

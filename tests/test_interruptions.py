@@ -85,10 +85,14 @@ def workers(sweep: subprocess.Popen[str]) -> list[psutil.Process]:
     return [p for p in psutil.Process(sweep.pid).children() if "harness.measure.worker" in p.cmdline()]
 
 
-def test_twenty_kills_at_random_moments_and_every_case_is_there_exactly_once(tmp_path: Path) -> None:
+KILLS = int(os.environ.get("PERGRAD_TEST_KILLS", "6"))
+"""How often a run is killed. Six meet every stage; twenty or more are for a night: PERGRAD_TEST_KILLS=50."""
+
+
+def test_after_kills_at_random_moments_every_case_is_there_exactly_once(tmp_path: Path) -> None:
     rng = random.Random(20)
     orphans: list[psutil.Process] = []
-    for kill in range(20):
+    for kill in range(KILLS):
         arguments = ["--resume", "try", "--retry"] if kill else START
         sweep = subprocess.Popen(command(tmp_path, *arguments), cwd=ROOT, stderr=subprocess.DEVNULL, text=True)
         wait_for((tmp_path / "results" / "try" / store.RUN_FILE).exists)

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +105,18 @@ def call(
         return json.loads(result.read_text(encoding="utf-8"))
 
 
+def function(target: str) -> Callable[..., Any]:
+    """The function that `module:function`, or `path/to/file.py:function`, names."""
+    place, _, name = target.rpartition(":")
+    module = load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    found: Callable[..., Any] = getattr(module, name)
+    return found
+
+
 def main() -> None:
     """Run the function named on the command line and write its result."""
     target, result = sys.argv[1:]
-    place, _, function = target.rpartition(":")
-    module = load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    value = getattr(module, function)(*json.load(sys.stdin))
+    value = function(target)(*json.load(sys.stdin))
     Path(result).write_text(json.dumps(value), encoding="utf-8")
     sys.stderr.flush()
     os._exit(0)  # frameworks leave threads behind that can hang or crash at interpreter exit

@@ -37,7 +37,7 @@ VARIABLES = (
     *("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "LD_PRELOAD"),
     *("PYTHONHASHSEED", "PYTHONMALLOC"),
 )
-"""Environment variables that decide how fast the frameworks are; exact names, since what looks alike may be a secret."""
+"""Environment variables that decide how fast the frameworks are; exact names, as what looks alike may be a secret."""
 
 
 def describe() -> dict[str, Any]:

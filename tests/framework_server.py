@@ -1,0 +1,94 @@
+"""One long-lived process per framework and dtype, which imports the framework once and calls functions on request.
+
+Tests that compute with a framework share it; what needs a process of its own (workers, crashes) starts one.
+Run as `python tests/framework_server.py`: reads one JSON request a line, answers with one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO, Any
+
+from harness.frameworks import child_process
+from harness.frameworks.child_process import ChildProcessFailed
+
+
+class Server:
+    """The parent's end of one such process."""
+
+    def __init__(self, framework: str, dtype: str) -> None:
+        self.stderr: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  open as long as it lives
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).resolve())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.stderr,
+            env=child_process.environment(framework, "cpu", None, dtype)
+            | {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))},
+            text=True,
+        )
+
+    def call(self, target: str, *arguments: Any) -> Any:
+        """The result of `target`, `path/to/file.py:function`, called there.
+
+        Raises:
+            ChildProcessFailed: if it raises, or if the process ends.
+        """
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps({"target": target, "arguments": arguments}) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            self.stderr.seek(0)
+            raise ChildProcessFailed(f"the server ended: {self.stderr.read()[-2000:]}")
+        answer = json.loads(line)
+        if "error" in answer:
+            failure = ChildProcessFailed(answer["error"])
+            failure.add_note(answer["traceback"])
+            raise failure
+        return answer["result"]
+
+
+_servers: dict[tuple[str, str], Server] = {}
+
+
+def call(target: str, *arguments: Any, framework: str, dtype: str) -> Any:
+    """The result of a function in the process that all tests with this framework and dtype share."""
+    if (framework, dtype) not in _servers:
+        _servers[framework, dtype] = Server(framework, dtype)
+    return _servers[framework, dtype].call(target, *arguments)
+
+
+@atexit.register
+def stop() -> None:
+    """End all of them."""
+    for server in _servers.values():
+        server.process.kill()
+
+
+def main() -> None:
+    """Serve until standard input ends. What functions print goes to standard error."""
+    import traceback
+
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"result": child_process.function(request["target"])(*request["arguments"])}
+        except BaseException as error:  # whatever a test plants
+            answer = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()[-4000:]}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
