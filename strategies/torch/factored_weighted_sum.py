@@ -4,7 +4,7 @@ from harness import Problem, Step, strategy
 @strategy(
     framework="torch",
     quantity="weighted_sum",
-    source="the chain rule: sum of a_i g_i = gradient of sum of a_i L_i; the loss of one instance, vectorised and traced",
+    source="the chain rule: sum of a_i g_i = gradient of sum of a_i L_i; one instance's loss, traced",
     full_only=True,
 )
 def factored_weighted_sum(problem: Problem) -> Step:
