@@ -346,6 +346,11 @@ def _sum_program(loss: Callable[[Tree, Tree], Tensor], parameters: Tree, batch: 
 
 def _untraced(function: Callable[..., list[Tensor]], structure: Any, size: int) -> _Program:
     """A program that runs the transformations themselves; raises what they raise."""
+    warnings.warn(
+        "the loss cannot be traced, every call runs the transformations: right, but as slow as vmap(grad)",
+        RuntimeWarning,
+        stacklevel=6,
+    )
     program = _Program(structure, None, function)
     program.forms = [_Form(None, size, None) for _ in range(structure.num_leaves)]
     return program
@@ -729,7 +734,8 @@ class _Product:
 
     def weighted(self, total: Tensor, factors: Pair, weights: Tensor, add: bool) -> None:
         """Write the weighted sum of the products into (1, length), or add it."""
-        weights = weights.to(total.dtype).repeat_interleave(self.groups).view(-1, 1, 1)
+        weights = weights if weights.dtype == total.dtype else weights.to(total.dtype)
+        weights = (weights if self.groups == 1 else weights.repeat_interleave(self.groups)).view(-1, 1, 1)
         a, b = factors
         a, b = (a * weights, b) if a.numel() < b.numel() else (a, b * weights)
         place = self.among(total)
@@ -1144,6 +1150,35 @@ def _simplify(graph: Any) -> None:
         elif not _seeded(node) and seen.setdefault(key, node) is not node:
             node.replace_all_uses_with(seen[key])
     graph.eliminate_dead_code()
+    for node in [node for node in graph.nodes if node.target is aten.add.Tensor and not node.kwargs]:
+        _fuse(node)
+    graph.eliminate_dead_code()
+
+
+def _fuse(node: Node) -> None:
+    """Make one operation of a product to which a vector is added."""
+    for bias, y in (node.args, node.args[::-1]):
+        product = y.args[0] if isinstance(y, torch.fx.Node) and y.target in RESHAPES else y
+        shape = _shape(bias)
+        if (
+            shape is None
+            or len(shape) != 1
+            or _shape(y) is None
+            or getattr(product, "target", None) is not aten.mm.default
+        ):
+            continue
+        dtypes = {x.meta["val"].dtype for x in (bias, product, node)}
+        if (
+            shape != _shape(product)[1:]
+            or shape != _shape(y)[-1:]
+            or len(dtypes) > 1
+            or len(product.users) + len(y.users) > 2
+        ):
+            continue
+        with node.graph.inserting_before(node):
+            fused = _computed(node.graph, aten.addmm.default, bias, *product.args)
+            node.replace_all_uses_with(_computed(node.graph, aten.view.default, fused, list(_shape(node))))
+        return
 
 
 def _changes_nothing(node: Node) -> bool:
@@ -1156,6 +1191,8 @@ def _changes_nothing(node: Node) -> bool:
         after = _replay([node], before)
         strides = zip(shape, before.stride(), after.stride(), strict=True)
         return all(stride == other for count, stride, other in strides if count > 1)
+    if node.target is aten.clone.default:  # nothing is written into
+        return bool(node.meta["val"].stride() == node.args[0].meta["val"].stride())
     one = node.target is aten.mul.Scalar and node.args[1] == 1
     single = node.target is aten.sum.dim_IntList and not node.kwargs
     return (one or single) and node.meta["val"].dtype == node.args[0].meta["val"].dtype
@@ -1193,10 +1230,20 @@ def _finished(graph: Any) -> Callable[..., list[Tensor]]:
     """The graph as a Python function, without what nobody needs; what does not depend on inputs is computed once."""
     graph.eliminate_dead_code()
     _channels_last(graph)
-    scope: dict[str, Any] = {}
     constants: dict[Node, Any] = {}
-    lines, heads, output = list[str](), list[str](), _output(graph)
-    last = {x: node for node in graph.nodes for x in node.all_input_nodes}
+    for node in graph.nodes:
+        folded = node.target in FILLED or (
+            node.op == "call_function" and all(x in constants for x in node.all_input_nodes)
+        )
+        if folded and not _seeded(node):
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda x: constants.get(x, _blank(x)))
+            constants[node] = node.target(*args, **kwargs)
+    output, scope = _output(graph), dict[str, Any]()
+    needed, last = {output}, dict[Node, Node]()
+    for node in reversed(graph.nodes):
+        if node in needed and node not in constants:
+            needed.update(node.all_input_nodes)
+            last |= {x: node for x in node.all_input_nodes if x not in last}
 
     def said(x: Any) -> str:
         if isinstance(x, list | tuple):
@@ -1206,20 +1253,16 @@ def _finished(graph: Any) -> Callable[..., list[Tensor]]:
         scope[key := f"constant_{len(scope)}"] = x
         return key
 
+    lines = []
     for node in graph.nodes:
-        if node.op == "placeholder":
-            heads.append(node.name)
-        elif node.op == "call_function":
-            if not _seeded(node) and (node.target in FILLED or all(x in constants for x in node.all_input_nodes)):
-                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda x: constants.get(x, _blank(x)))
-                constants[node] = node.target(*args, **kwargs)
-                continue
+        if node.op == "call_function" and node in needed and node not in constants:
             scope["do_" + node.name] = getattr(node.target, "_op", node.target)
             words = [*map(said, node.args), *(f"{key}={said(value)}" for key, value in node.kwargs.items())]
             lines.append(f"{node.name} = do_{node.name}({', '.join(words)})")
             ended = [x.name for x in node.all_input_nodes if last[x] is node and x not in constants]
             lines += [f"del {', '.join(ended)}"] if ended else []
-    scope |= {node.name: value for node, value in constants.items()}
+    heads = [node.name for node in graph.nodes if node.op == "placeholder"]
+    scope |= {node.name: value for node, value in constants.items() if node in needed}
     returned = ", ".join(x.name + (".clone()" if x in constants else "") for x in output.args[0])
     exec("\n    ".join([f"def run({', '.join(heads)}):", *lines, f"return [{returned}]"]), scope)
     function: Callable[..., list[Tensor]] = scope["run"]

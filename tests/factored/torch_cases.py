@@ -144,8 +144,8 @@ def test_modules_agree_with_the_loop(name: str) -> None:
 def test_bilinear_and_a_recurrent_module_with_a_given_state_agree_with_the_loop() -> None:
     net = nn.Bilinear(5, 5, 3)
     assert worst(loss_of(net), trained(net), {"x": R(B, 5), "y": R(B, 5)}) < 1e-10
-    net = WithState()
-    assert worst(loss_of(net), trained(net), {"x": R(B, 6, 5), "h": R(B, 4)}) < 1e-10
+    net = WithState().float()  # the batching rule knows float32 only
+    assert worst(loss_of(net), trained(net), {"x": R(B, 6, 5).float(), "h": R(B, 1, 4).float()[:, 0]}) < 1e-5
 
 
 def gru(p: Tensors, x: Any) -> Any:
@@ -369,7 +369,6 @@ REFUSED: dict[str, Loss] = {
     "checkpoint": lambda p, b: torch.utils.checkpoint.checkpoint(
         lambda x: (x @ p["w"]).sum(), b["x"], use_reentrant=False
     ),
-    "no scalar": outer_product,
 }
 
 
@@ -377,15 +376,15 @@ REFUSED: dict[str, Loss] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_vmap_refuses_is_refused_in_its_own_words(name: str, quantity: str) -> None:
     parameters, batch = {"w": R(4, 5)}, {"x": R(B, 4)}
+    plain = vmap(REFUSED[name] if quantity == "weighted_sum" else grad(REFUSED[name]), (None, 0))
     with pytest.raises(RuntimeError) as wanted:
-        vmap(grad(REFUSED[name]), (None, 0))(parameters, batch)
+        grad(lambda p: plain(p, batch).sum())(parameters) if quantity == "weighted_sum" else plain(parameters, batch)
 
     weights = (torch.ones(B),) if quantity == "weighted_sum" else ()
     with pytest.raises(RuntimeError) as found:
         per_instance(REFUSED[name], quantity)(parameters, batch, *weights)
 
-    if (name, quantity) not in (("checkpoint", "weighted_sum"), ("no scalar", "weighted_sum")):
-        assert str(found.value)[:60] == str(wanted.value)[:60]
+    assert str(found.value)[:100] == str(wanted.value)[:100]
 
 
 def test_batch_norm_in_training_and_modules_that_write_are_refused() -> None:
@@ -412,8 +411,8 @@ WIDE: dict[str, tuple[Loss, Tensors, Callable[[], Any]]] = {
     ),
     "used five times": (chained, {"w": torch.ones(200, 200)}, lambda: R(B, 200)),
     "low rank": (
-        lambda p, b: (b["x"] @ (p["a"] @ p["b"])).tanh().sum(),
-        {"a": torch.ones(200, 2), "b": torch.ones(2, 300)},
+        lambda p, b: (b["x"] @ (p["w"] + p["a"] @ p["b"])).tanh().sum(),
+        {"w": torch.ones(200, 300), "a": torch.ones(200, 2), "b": torch.ones(2, 300)},
         lambda: R(B, 2, 200),
     ),
     "experts": (
