@@ -12,11 +12,12 @@ of an image, of several uses of one weight), instance i's row is sum_t a_it b_it
   arXiv 2110.05679); the cotangents of a table's entry that is looked up repeatedly are added up first;
 - a clipped sum scales one factor and multiplies once for the whole batch, without a second backward pass
   ("book-keeping": Bu et al. 2022, arXiv 2210.00038);
-- a weighted sum is one plain gradient of the weighted loss, traced.
+- a weighted sum is one plain gradient of the weighted loss, traced (which takes a loss whose gradients are derivatives:
+  an `autograd.Function` whose backward pass clips is none).
 
 Views, scalings, sums, slices and concatenations between such an operation and the parameter are followed, so packed,
 stacked, shared and transposed weights are covered. What the reader does not know is run as it was traced: never wrong,
-only as slow as `vmap`. What cannot be traced but can be vectorised runs through `vmap(grad)` as it is.
+only as slow as `vmap`. What cannot be traced but can be vectorised runs through `vmap(grad)` as it is, with a warning.
 
 **Digits.** Products of factors lose digits where the positions' contributions cancel. Their sum of norms,
 sum_t |a_t||b_t|, bounds the loss: the squared norm is off by some epsilon times its square. An instance whose norm is
@@ -194,8 +195,10 @@ class _WeightedSum(_Traced):
         with self.lock, torch.no_grad():
             if not len(weights):
                 return tree_map(torch.zeros_like, parameters)
-            program, sums = self.run(flat, spec, lambda: _sum_program(self.loss, parameters, batch, weights))
-            return program.tree(sums)
+            program, values = self.run(flat, spec, lambda: _sum_program(self.loss, parameters, batch, weights))
+            if program.forms:
+                values = [each.weighted(weights) for each in program.made(values, keeps=True)]
+            return program.tree(values)
 
 
 def _norms(made: Sequence[_Made]) -> Tensor:
@@ -228,10 +231,10 @@ def _flat(parameters: Tree, batch: Tree) -> tuple[list[Tensor], Any]:
 def _size(batch: Tree) -> int:
     """The batch size."""
     leaves = tree_leaves(batch) if type(batch) is not dict else batch.values()
-    sizes = {x.shape[0] if isinstance(x, torch.Tensor) and x.ndim else None for x in leaves}
-    if len(sizes) > 1 or None in sizes:
-        sizes = {x.shape[0] if x.ndim else None for x in tree_leaves(batch)}
-    if len(sizes) != 1 or None in sizes:
+    if not all(isinstance(x, torch.Tensor) for x in leaves):
+        leaves = tree_leaves(batch)
+    sizes = {x.shape[0] if x.ndim else -1 for x in leaves}
+    if len(sizes) != 1 or -1 in sizes:
         raise ValueError(f"the leaves of the batch must have the same first axis, not {sizes}")
     return int(sizes.pop())
 
@@ -309,7 +312,7 @@ def _rows_program(loss: Callable[[Tree, Tree], Tensor], parameters: Tree, batch:
 
     trace = _trace(loss, function, flat)
     if trace is None:
-        return _untraced(function, structure, size)
+        return _untraced(function, structure, flat)
     output = _output(trace.graph)
     reader = _Reader(size)
     with trace.graph.inserting_before(output):
@@ -324,7 +327,7 @@ def _rows_program(loss: Callable[[Tree, Tree], Tensor], parameters: Tree, batch:
 
 
 def _sum_program(loss: Callable[[Tree, Tree], Tensor], parameters: Tree, batch: Tree, weights: Tensor) -> _Program:
-    """Trace the gradient of the weighted loss."""
+    """Trace the gradient of the weighted loss; or of every loss, where that is not the same or cannot be traced."""
     flat, spec = tree_flatten((parameters, batch))
     losses = vmap(loss, (None, 0), randomness="different")
 
@@ -336,23 +339,33 @@ def _sum_program(loss: Callable[[Tree, Tree], Tensor], parameters: Tree, batch: 
 
     structure = tree_flatten(parameters)[1]
     trace = _trace(loss, function, [*flat, weights])
-    if trace is None:
-        return _untraced(function, structure, len(weights))
+    if trace is None or any(_counts_the_batch(node) for node in trace.graph.nodes):
+        count = len(flat)
+        program = _rows_program(loss, parameters, batch)
+        rows = program.function
+        program.function = lambda *values: rows(*values[:count], *values[count + 1 :])
+        return program
     output = _output(trace.graph)
     with trace.graph.inserting_before(output):
         output.args = (list(_owned(output.args[0])),)
     return _Program(structure, trace, _finished(trace.graph))
 
 
-def _untraced(function: Callable[..., list[Tensor]], structure: Any, size: int) -> _Program:
+def _counts_the_batch(node: Node) -> bool:
+    """Whether what it computes is no derivative: cotangents divided by how often the batch names an entry."""
+    return node.target is aten.embedding_dense_backward.default and node.args[4]
+
+
+def _untraced(function: Callable[..., list[Tensor]], structure: Any, flat: Sequence[Tensor]) -> _Program:
     """A program that runs the transformations themselves; raises what they raise."""
+    function(*flat)
     warnings.warn(
         "the loss cannot be traced, every call runs the transformations: right, but as slow as vmap(grad)",
         RuntimeWarning,
         stacklevel=6,
     )
     program = _Program(structure, None, function)
-    program.forms = [_Form(None, size, None) for _ in range(structure.num_leaves)]
+    program.forms = [_Form(None, len(flat[-1]), None) for _ in range(structure.num_leaves)]
     return program
 
 
@@ -522,8 +535,8 @@ class _Form:
         if dirty and not self.apart:
             memory.zero_()
         elif dirty and not self.full:
-            for term, places in self.touched:  # only what the last call wrote is not zero
-                memory.view(-1, term.width).index_fill_(0, places, 0)
+            for lookup, places in self.touched:  # only what the last call wrote is not zero
+                memory.view(-1, lookup.width).index_fill_(0, places, 0)
         for term, factor in zip(self.terms, factors, strict=True):  # the lookups come last
             term.write(memory, factor, add=not self.apart)
 
@@ -1160,20 +1173,12 @@ def _fuse(node: Node) -> None:
     for bias, y in (node.args, node.args[::-1]):
         product = y.args[0] if isinstance(y, torch.fx.Node) and y.target in RESHAPES else y
         shape = _shape(bias)
-        if (
-            shape is None
-            or len(shape) != 1
-            or _shape(y) is None
-            or getattr(product, "target", None) is not aten.mm.default
-        ):
+        if shape is None or len(shape) != 1 or getattr(product, "target", None) is not aten.mm.default:
             continue
         dtypes = {x.meta["val"].dtype for x in (bias, product, node)}
-        if (
-            shape != _shape(product)[1:]
-            or shape != _shape(y)[-1:]
-            or len(dtypes) > 1
-            or len(product.users) + len(y.users) > 2
-        ):
+        if shape != _shape(product)[1:] or shape != _shape(y)[-1:] or len(dtypes) > 1:
+            continue
+        if len(product.users) > 1 or len(y.users) > 1:
             continue
         with node.graph.inserting_before(node):
             fused = _computed(node.graph, aten.addmm.default, bias, *product.args)
@@ -1232,10 +1237,9 @@ def _finished(graph: Any) -> Callable[..., list[Tensor]]:
     _channels_last(graph)
     constants: dict[Node, Any] = {}
     for node in graph.nodes:
-        folded = node.target in FILLED or (
-            node.op == "call_function" and all(x in constants for x in node.all_input_nodes)
-        )
-        if folded and not _seeded(node):
+        if node.op != "call_function" or _seeded(node):
+            continue
+        if node.target in FILLED or all(x in constants for x in node.all_input_nodes):
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda x: constants.get(x, _blank(x)))
             constants[node] = node.target(*args, **kwargs)
     output, scope = _output(graph), dict[str, Any]()
