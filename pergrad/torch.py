@@ -211,8 +211,11 @@ def _norms(made: Sequence[_Made]) -> Tensor:
             instances = doubts[number].nonzero()[:, 0]
             if len(instances):
                 norms[number] = norms[number].index_copy(0, instances, made[number].exact_norms(instances))
-    dtype = reduce(torch.promote_types, {x.dtype for x in norms})
-    return vector_norm(torch.stack([x.to(dtype) for x in norms]), dim=0) if len(norms) > 1 else norms[0]
+    if len(norms) == 1:
+        return norms[0]
+    if len(dtypes := {x.dtype for x in norms}) > 1:
+        norms = [x.to(reduce(torch.promote_types, dtypes)) for x in norms]
+    return vector_norm(torch.stack(norms), dim=0)
 
 
 def _flat(parameters: Tree, batch: Tree) -> tuple[list[Tensor], Any]:
@@ -605,10 +608,11 @@ class _Made:
     def weighted(self, weights: Tensor) -> Tensor:
         """The sum of the rows times their weights, (*shape)."""
         form = self.form
-        if not form.terms:
-            return torch.tensordot(weights.to(self.values[0].dtype), self.values[0], 1)
-        if self.flat is not None:
-            total = torch.mv(self.flat.t(), weights)
+        if self.flat is not None or not form.terms:
+            rows = self.vectors()
+            total = torch.mv(rows.t(), weights if weights.dtype == rows.dtype else weights.to(rows.dtype))
+            if not form.terms:
+                return total.view(self.values[0].shape[1:])
         else:
             total = form.new_memory(self.values[-1], 1)
             for term, factors in zip(form.terms, self.factors(), strict=True):
@@ -751,12 +755,12 @@ class _Product:
         weights = (weights if self.groups == 1 else weights.repeat_interleave(self.groups)).view(-1, 1, 1)
         a, b = factors
         a, b = (a * weights, b) if a.numel() < b.numel() else (a, b * weights)
-        place = self.among(total)
-        if self.groups == 1:
-            place[0].addmm_(a.mT.flatten(0, 1).mT, b.flatten(0, 1), beta=int(add))
-        else:
+        if self.groups > 1:
             a, b = (x.unflatten(0, (-1, self.groups)).transpose(0, 1) for x in (a.mT, b))
-            place.baddbmm_(a.flatten(1, 2).mT, b.flatten(1, 2), beta=int(add))
+            self.among(total).baddbmm_(a.flatten(1, 2).mT, b.flatten(1, 2), beta=int(add))
+            return
+        a, b = (a.squeeze(2), b.squeeze(1)) if self.positions == 1 else (a.mT.flatten(0, 1), b.flatten(0, 1))
+        total.as_strided(self.shape, self.steps[1:], self.offset).addmm_(a.t(), b, beta=int(add))
 
 
 class _Lookup:
