@@ -128,7 +128,7 @@ class _Traced:
     def __init__(self, loss: Callable[[Tree, Tree], Tensor]) -> None:
         self.loss = loss
         self.programs: dict[Any, list[_Program]] = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a loss may call the function itself, with other arguments
 
     def run(self, flat: Sequence[Tensor], spec: Any, build: Callable[[], _Program]) -> tuple[_Program, list[Tensor]]:
         """The program for these arguments, and its outputs."""
@@ -387,8 +387,11 @@ class _Trace:
     def __init__(self, graph: Any, tensors: Sequence[Tensor], variables: Sequence[tuple[Callable[..., Any], str]]):
         self.graph = graph
         found = [(read, key, read(key)) for read, key in variables]
-        alike = {_identity(x): [(r, k) for r, k, y in found if _identity(y) == _identity(x)] for x in tensors}
-        self.captured = [(alike[_identity(x)] or [(partial(_constant, x), "")], _metadata(x)) for x in tensors]
+        places: dict[Any, list[tuple[Callable[..., Any], str]]] = {}
+        for read, key, value in found:
+            if isinstance(value, torch.Tensor):
+                places.setdefault(_identity(value), []).append((read, key))
+        self.captured = [(places.get(_identity(x), [(partial(_constant, x), "")]), _metadata(x)) for x in tensors]
         self.watched = [(read, key, value) for read, key, value in found if not isinstance(value, torch.Tensor)]
 
 
@@ -480,7 +483,7 @@ def _metadata(x: Any) -> Any:
 
 def _identity(x: Any) -> Any:
     """The same for two tensors that are the same memory, seen in the same way."""
-    return (x.data_ptr(), x.storage_offset(), *_metadata(x)) if isinstance(x, torch.Tensor) else None
+    return (x.data_ptr(), *_metadata(x))
 
 
 # --- Forms -----------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(autouse=True)
 def _seeded() -> Any:
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # everything is small
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -146,7 +147,7 @@ def test_bilinear_and_a_recurrent_module_with_a_given_state_agree_with_the_loop(
     net = nn.Bilinear(5, 5, 3)
     assert worst(loss_of(net), trained(net), {"x": R(B, 5), "y": R(B, 5)}) < 1e-10
     net = WithState().float()  # the batching rule knows float32 only
-    assert worst(loss_of(net), trained(net), {"x": R(B, 6, 5).float(), "h": R(B, 1, 4).float()[:, 0]}) < 1e-5
+    assert worst(loss_of(net), trained(net), {"x": R(B, 3, 5).float(), "h": R(B, 1, 4).float()[:, 0]}) < 1e-5
 
 
 def gru(p: Tensors, x: Any) -> Any:
@@ -198,7 +199,7 @@ def chained(p: Tensors, b: Tensors) -> Any:
 
 
 FUNCTIONS: dict[str, tuple[Loss, Callable[[], Tensors], Callable[[], Any]]] = {
-    "recurrent": (lambda p, b: gru(p, b["x"]).tanh().sum(), lambda: {"w": R(3, 12), "u": R(4, 12)}, lambda: R(B, 6, 3)),
+    "recurrent": (lambda p, b: gru(p, b["x"]).tanh().sum(), lambda: {"w": R(3, 12), "u": R(4, 12)}, lambda: R(B, 3, 3)),
     "experts": (
         lambda p, b: experts(p, b["x"]).tanh().sum(),
         lambda: {"gate": R(4, 3), "up": R(3, 4, 6), "down": R(3, 6, 4)},
@@ -206,7 +207,7 @@ FUNCTIONS: dict[str, tuple[Loss, Callable[[], Tensors], Callable[[], Any]]] = {
     ),
     "stacked layers": (
         lambda p, b: layers(p, b["x"]).tanh().sum(),
-        lambda: {"qkv": 0.3 * R(3, 4, 12), "up": 0.3 * R(3, 4, 6), "down": 0.3 * R(3, 6, 4)},
+        lambda: {"qkv": 0.3 * R(2, 4, 12), "up": 0.3 * R(2, 4, 6), "down": 0.3 * R(2, 6, 4)},
         lambda: R(B, 5, 4),
     ),
     "one layer of a stack": (
@@ -898,8 +899,8 @@ KINDS = sorted(
 )
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
-@given(kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), size=st.integers(1, 4), length=st.integers(1, 6))
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), size=st.integers(1, 4), length=st.integers(1, 4))
 def test_random_compositions_agree_with_the_loop(kinds: list[str], size: int, length: int) -> None:
     torch.manual_seed(len(kinds))
     shapes = {f"p{i}": SHAPES.get(kind, (WIDTH, WIDTH)) for i, kind in enumerate(kinds)}

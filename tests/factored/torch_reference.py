@@ -40,23 +40,22 @@ def error(found: Tensors, wanted: Tensors) -> float:
 
 def worst(loss: Loss, parameters: Tensors, *batches: Tensors) -> float:
     """The largest error of any quantity, batch after batch through the same functions."""
-    gradients, reused = per_instance(loss), per_instance(loss, reuse=True)
+    gradients = per_instance(loss, reuse=True)
     norms, weighted = per_instance(loss, "norms"), per_instance(loss, "weighted_sum")
     wanted = [rows_of(loss, parameters, batch) for batch in batches]
     clip = float(norms_of(wanted[0]).median()) or 1.0
     clipped = per_instance(loss, "clipped_sum", clip_norm=clip)
-    errors, fresh = [], []
+    errors = []
     for batch, rows in zip(batches, wanted, strict=True):
         length = norms_of(rows)
         weights = torch.linspace(-1, 2, len(length), dtype=length.dtype)
-        fresh.append(gradients(parameters, batch))
         errors += [
-            error(reused(parameters, batch), rows),
+            error(gradients(parameters, batch), rows),
             error({"norms": norms(parameters, batch)}, {"norms": length}),
             error(clipped(parameters, batch), total(rows, clip / length.clamp(min=clip))),
             error(weighted(parameters, batch, weights), total(rows, weights)),
         ]
-    return max(errors + [error(found, rows) for found, rows in zip(fresh, wanted, strict=True)])
+    return max(errors)
 
 
 def total(rows: Tensors, factors: Any) -> Tensors:
