@@ -744,9 +744,11 @@ class _Product:
     def norms(self, factors: Pair, size: int) -> tuple[Tensor, Tensor] | None:
         """The norms (N,) and, unless T = 1, the sums of the contributions' norms; None if the rows are cheaper."""
         (m, n), (a, b) = self.shape, factors
+        if self.positions * (m + n) * (2 if self.positions == 1 else 1) >= m * n:
+            return None
         if self.positions == 1:
             return vector_norm(a, dim=(1, 2)) * vector_norm(b, dim=(1, 2)), None
-        if self.positions * (m + n) >= m * n or torch.finfo(a.dtype).bits < 32:
+        if torch.finfo(a.dtype).bits < 32:
             return None
         a, b = a.mT @ a, b @ b.mT
         reach = (a.diagonal(0, 1, 2) * b.diagonal(0, 1, 2)).sqrt().sum(1)
