@@ -110,7 +110,7 @@ def test_a_plugin_for_another_interface_is_listed_as_unavailable(newer: Path, tm
 
 
 def test_a_plugin_for_another_interface_keeps_nobody_from_measuring(newer: Path, tmp_path: Path) -> None:
-    options = ["--strategy", "numpy/autograd-loop", "--workload", "policy", "--batch-size", "1", "--passes", "1"]
+    options = ["--strategy", "numpy/outer-products", "--workload", "policy", "--batch-size", "1", "--passes", "1"]
 
     result = pergrad(newer, tmp_path, ["run", *options, "--target", "0.05s", "--name", "theirs"])
 
