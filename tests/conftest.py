@@ -31,9 +31,19 @@ def shared_references(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ[bound.REFERENCES] = str(folder)
 
 
+SLOW = {
+    *("test_cli", "test_check", "test_documentation", "test_edge_cases", "test_framework", "test_interruptions"),
+    *("test_new", "test_notebook", "test_planted_faults", "test_plugin_package", "test_strategies", "test_torch"),
+    *("test_wheel", "test_workloads"),
+}
+"""Modules that start many workers or compile much: all but a tenth of the suite's time."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with one framework run in one process (`--dist loadgroup`), where they share what imports it."""
+    """Mark slow modules; have tests with one framework run in one process (`--dist loadgroup`), which imports it."""
     for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if isinstance(group := parameters.get("framework"), str):
             item.add_marker(pytest.mark.xdist_group(group))
