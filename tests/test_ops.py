@@ -157,7 +157,7 @@ defvjp(witnessed, lambda _, x, seen: lambda g: seen.append(g.dtype.name) or g, a
 
 @pytest.mark.parametrize("name", sorted(set(SAMPLES) - {"embedding", "softmax_cross_entropy"}))
 def test_float32_stays_float32_on_the_way_back(name: str) -> None:
-    """Otherwise the yardstick would be the error of a better arithmetic than the strategies have."""
+    """Otherwise the expected error would be that of a better arithmetic than the strategies have."""
     first, *rest = (a.astype(np.float32) for a in arguments(name))
     seen: list[str] = []
     operation = getattr(reference, name)

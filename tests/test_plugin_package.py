@@ -56,6 +56,14 @@ def pergrad(site: Path, folder: Path, arguments: Sequence[str]) -> subprocess.Co
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
+def test_the_least_package_with_one_strategy_is_found_and_right(tmp_path: Path) -> None:
+    install(PACKAGE.parent / "one-strategy", tmp_path / "site")
+
+    result = pergrad(tmp_path / "site", tmp_path, ["check", "numpy/backward-loop", "--workload", "policy"])
+
+    assert "numpy/backward-loop: right; 2 of 2 cases ok" in result.stdout, result.stdout + result.stderr
+
+
 def test_what_a_package_declares_is_listed(site: Path, tmp_path: Path) -> None:
     strategies = json.loads(pergrad(site, tmp_path, ["list", "strategies", "--json"]).stdout)
     workloads = json.loads(pergrad(site, tmp_path, ["list", "workloads", "--json"]).stdout)
