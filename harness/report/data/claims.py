@@ -12,7 +12,8 @@ from enum import StrEnum
 
 from harness.analysis import formats, statistics
 from harness.analysis.statistics import Verdict
-from harness.report.data.evidence import PLAIN, Evidence, Series, Versus, at_every_size, compare
+from harness.report.data.evidence import Evidence, Series, Versus, at_every_size, compare
+from harness.report.data.published_figures import CONCURRENT, LOOP, PLAIN, UNSTACK, WORKLOAD
 
 LINEAR = 0.9
 """The least exponent in B that counts as linear: ten times the batch then takes at least eight times as long."""
@@ -76,7 +77,7 @@ def judge(evidence: Evidence, claims: Sequence[Claim] | None = None) -> list[Jud
 
 
 def _comes_back_summed(evidence: Evidence) -> Finding | None:
-    plain = evidence.one("policy", PLAIN, "weighted_sum")
+    plain = evidence.one(WORKLOAD, PLAIN, "weighted_sum")
     sizes = {size: line.output_bytes for size, line in plain.lines.items()} if plain else {}
     if plain is None or len(sizes) < 2:
         return None
@@ -91,7 +92,7 @@ def _comes_back_summed(evidence: Evidence) -> Finding | None:
 
 
 def _concurrency(evidence: Evidence) -> Finding | None:
-    loop, concurrent = (evidence.one("policy", name) for name in ("tf1/session-loop", "tf1/concurrent-sessions"))
+    loop, concurrent = (evidence.one(WORKLOAD, name) for name in (LOOP, CONCURRENT))
     found = compare(loop, concurrent) if loop and concurrent else None
     if found is None:
         return None
@@ -142,7 +143,7 @@ def _linear_beyond_five(evidence: Evidence) -> Finding | None:
 
 
 def _sum_is_cheap(evidence: Evidence) -> Finding | None:
-    loop, plain = evidence.one("policy", "tf1/session-loop"), evidence.one("policy", PLAIN, "weighted_sum")
+    loop, plain = evidence.one(WORKLOAD, LOOP), evidence.one(WORKLOAD, PLAIN, "weighted_sum")
     found = compare(loop, plain) if loop and plain else None
     if found is None or found.batch_size < 100:
         return None
@@ -156,7 +157,7 @@ def _sum_is_cheap(evidence: Evidence) -> Finding | None:
 
 
 def _loop_and_unstack(evidence: Evidence) -> tuple[Series, Series] | None:
-    loop, unstack = (evidence.one("policy", name) for name in ("tf1/session-loop", "tf1/unstack"))
+    loop, unstack = (evidence.one(WORKLOAD, name) for name in (LOOP, UNSTACK))
     return (loop, unstack) if loop and unstack else None
 
 
@@ -181,25 +182,25 @@ CLAIMS = (
     Claim(
         "Running session.run concurrently uses the machine better.",
         "the first answer",
-        "tf1/session-loop and tf1/concurrent-sessions on policy",
+        f"{LOOP} and {CONCURRENT} on {WORKLOAD}",
         _concurrency,
     ),
     Claim(
         "Unstacking a batch of fixed size gives at most twice the speed.",
         "the second answer",
-        "tf1/session-loop and tf1/unstack on policy",
+        f"{LOOP} and {UNSTACK} on {WORKLOAD}",
         _unstack_twice,
     ),
     Claim(
         "Beyond a batch of 5 its time is linear in the batch size, so nothing is gained.",
         "the second answer",
-        "tf1/unstack on policy, at two batch sizes from 5 up",
+        f"{UNSTACK} on {WORKLOAD}, at two batch sizes from 5 up",
         _linear_beyond_five,
     ),
     Claim(
         "The aggregated gradient of hundreds of instances is far cheaper than theirs one by one.",
         "the question",
-        "tf1/session-loop and a plain batch gradient (quantity weighted_sum) on policy, at a batch size from 100 up",
+        f"{LOOP} and a plain batch gradient (quantity weighted_sum) on {WORKLOAD}, at a batch size from 100 up",
         _sum_is_cheap,
     ),
 )

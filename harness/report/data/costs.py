@@ -17,7 +17,7 @@ from harness.analysis.panels import Panel, known
 from harness.analysis.statistics import Estimate, Interval
 from harness.core.domain import DTYPES
 from harness.report.data.answer import leaders
-from harness.report.data.evidence import PLAIN
+from harness.report.data.published_figures import PLAIN
 
 NOT_MEASURED = "not measured"
 _MOST_CROSSINGS = 6

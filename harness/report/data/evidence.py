@@ -15,10 +15,6 @@ from harness.analysis.case_summary import CaseSummary
 from harness.analysis.panels import Panel
 from harness.analysis.statistics import Estimate, Interval, Verdict
 
-PLAIN_NAME = r"(.*-)?(batch-gradient|plain-gradient)"
-PLAIN = rf"\w+/{PLAIN_NAME}"
-"""Names of the strategies that take one plain gradient of the weighted loss of a whole batch."""
-
 
 @dataclass(frozen=True)
 class Series:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from harness.analysis import formats, statistics
 from harness.analysis.statistics import Verdict
 from harness.core.framework import framework_names
-from harness.report.data.evidence import PLAIN, Evidence, Series, largest
+from harness.report.data.evidence import Evidence, Series, largest
+from harness.report.data.published_figures import PLAIN
 
 """Columns come in this order; frameworks that this project does not know follow."""
 
