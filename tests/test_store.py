@@ -67,6 +67,33 @@ def test_a_torn_last_line_costs_that_row_only(folder: Path) -> None:
     assert store.load(folder).rows == (row(),)
 
 
+def test_a_line_torn_within_a_character_costs_that_row_only(folder: Path) -> None:
+    store.append(folder, row())
+    with (folder / store.ROWS_FILE).open("ab") as file:
+        file.write('{"reason": "é'.encode()[:-1])
+
+    assert store.load(folder).rows == (row(),)
+
+
+@pytest.mark.parametrize("line", [b"[1, 2]", b"null", b"3", b'"text"', b"{}", b'{"reason": "\xff"}'])
+def test_a_line_that_is_no_row_is_left_out_and_named(folder: Path, line: bytes) -> None:
+    with (folder / store.ROWS_FILE).open("ab") as file:
+        file.write(line + b"\n")
+    store.append(folder, row())
+
+    run = store.load(folder)
+    assert run.rows == (row(),)
+    assert [entry.split(":")[0] for entry in run.unreadable] == ["line 1"]
+
+
+@pytest.mark.parametrize("content", [b"[]", b'{"schema": "2"}', b'{"schema": null}', b'{"a": "\xff"}', b"{"])
+def test_a_description_that_cannot_be_read_is_said_with_its_file(folder: Path, content: bytes) -> None:
+    (folder / store.RUN_FILE).write_bytes(content)
+
+    with pytest.raises(StoreError, match=store.RUN_FILE):
+        store.load(folder)
+
+
 def test_a_broken_line_in_the_middle_is_named_and_never_overwritten(folder: Path) -> None:
     with (folder / store.ROWS_FILE).open("a") as file:
         file.write("rubbish\n")

@@ -169,12 +169,14 @@ class Measurement:
         return {"pass" if name == "pass_number" else name: value for name, value in values.items()}
 
     @staticmethod
-    def from_json(values: Mapping[str, Any]) -> Measurement:
+    def from_json(values: object) -> Measurement:
         """Read a row; columns unknown to this version are ignored, missing ones take their defaults.
 
         Raises:
-            ValueError: if a column holds something else than it should; the message names it.
+            ValueError: if it is no JSON object, or a column holds something else than it should; the message names it.
         """
+        if not isinstance(values, Mapping):
+            raise ValueError(f"a row is an object, not {type(values).__name__}")
         known = {f.name for f in fields(Measurement)}
         row = {"pass_number" if name == "pass" else name: value for name, value in values.items()}
         row = {name: value for name, value in row.items() if name in known}

@@ -100,15 +100,17 @@ def load(path: Path) -> Run:
     A torn last line, left by a kill in the middle of a write, is ignored.
 
     Raises:
-        StoreError: if there is no run at `path`, or it was written by a newer version of pergrad.
+        StoreError: if there is no run at `path`, its `run.json` cannot be read, or a newer version of pergrad wrote it.
     """
     try:
         info = json.loads((path / RUN_FILE).read_text(encoding="utf-8"))
-        lines = (path / ROWS_FILE).read_text(encoding="utf-8").split("\n")
+        lines = (path / ROWS_FILE).read_bytes().split(b"\n")
     except FileNotFoundError as error:
         raise StoreError(f"{path} is not a run: it has no {Path(error.filename).name}") from error
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # not JSON, or not even UTF-8
         raise StoreError(f"{path / RUN_FILE} is not valid JSON: {error}") from error
+    if not isinstance(info, dict) or not isinstance(info.get("schema", 0), int):
+        raise StoreError(f"{path / RUN_FILE} does not describe a run: it is no object with a schema number")
     if info.get("schema", 0) > SCHEMA_VERSION:
         raise StoreError(
             f"{path} was written with schema {info['schema']}, this pergrad reads up to {SCHEMA_VERSION}; "
@@ -159,7 +161,7 @@ def _unwritable(path: Path, error: OSError) -> StoreError:
     )
 
 
-def _parse(lines: list[str]) -> tuple[list[Measurement], list[str]]:
+def _parse(lines: list[bytes]) -> tuple[list[Measurement], list[str]]:
     """The rows, and for each line that is none what is wrong with it."""
     rows, unreadable = [], []
     last = len(lines) - 1
@@ -168,7 +170,7 @@ def _parse(lines: list[str]) -> tuple[list[Measurement], list[str]]:
             continue
         try:
             rows.append(Measurement.from_json(json.loads(line)))
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:  # ValueError: not UTF-8, not JSON, or a wrong value
             if number < last:  # the last has no newline after it: torn by a kill
                 unreadable.append(f"line {number + 1}: {error}")
     return rows, unreadable
