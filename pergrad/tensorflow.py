@@ -37,6 +37,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import tensorflow as tf
 
 Tensor = Any
@@ -413,6 +414,14 @@ class Convolution(Factored):
         keep = 1 - len(self.kernel)
         return tf.reshape(x, (-1, *x.shape[keep:])), tf.reshape(dy, (-1, *dy.shape[keep:]))
 
+    def shaped(self, shape: Shape) -> Form | None:
+        """One more view."""
+        return self.finished().shaped(shape)
+
+    def transposed(self, order: Shape) -> Form | None:
+        """One more view."""
+        return self.finished().transposed(order)
+
     def finished(self) -> Joined:
         """Ready to be joined with others."""
         groups, _, m, n = self.sizes
@@ -616,7 +625,7 @@ def _lazy(tensor: Tensor) -> Form | None:
     """The form of an operation's output, None if it has to be computed."""
     reader = _READERS.get(tensor.op.type)
     inputs = tensor.op.inputs
-    if reader is None or not _known(tensor, *inputs) or any(x.shape.num_elements() == 0 for x in inputs[:1]):
+    if reader is None or not _known(tensor, *(x for x in inputs if x.dtype == tensor.dtype)) or any(x.shape.num_elements() == 0 for x in inputs[:1]):
         return None
     return reader(tensor.op, tuple(tensor.shape.as_list()))
 
@@ -631,17 +640,12 @@ def _reshape(op: Any, shape: Shape) -> Form | None:
 
 
 def _transpose(op: Any, shape: Shape) -> Form | None:
-    order, inner = tf.get_static_value(op.inputs[1]), _lazy(op.inputs[0])
-    if order is None and len(shape) == 2 and op.inputs[1].op.type == "InvertPermutation":
-        order = tf.get_static_value(op.inputs[1].op.inputs[0])  # of two axes, it is its own inverse
-    elif order is None and op.inputs[1].op.type == "InvertPermutation":
-        forward = tf.get_static_value(op.inputs[1].op.inputs[0])
-        order = None if forward is None else forward.argsort()
+    order, inner = _constant(op.inputs[1]), _lazy(op.inputs[0])
     return None if inner is None or order is None else inner.transposed(tuple(int(i) for i in order))
 
 
 def _sum(op: Any, shape: Shape) -> Form | None:
-    axes, inner = tf.get_static_value(op.inputs[1]), _lazy(op.inputs[0])
+    axes, inner = _constant(op.inputs[1]), _lazy(op.inputs[0])
     if inner is None or axes is None:
         return None
     rank = op.inputs[0].shape.rank
@@ -689,7 +693,8 @@ def _convolution(op: Any, shape: Shape) -> Form | None:
 
 def _segments(op: Any, shape: Shape) -> Form | None:
     dy, ids, _ = op.inputs
-    return Lookup((ids, dy), shape, (("shape", shape),), entries=shape[0]) if ids.shape.num_elements() else None
+    known = _known(ids) and ids.shape.num_elements()
+    return Lookup((ids, dy), shape, (("shape", shape),), entries=shape[0]) if known else None
 
 
 def _added(op: Any, shape: Shape) -> Form | None:
@@ -732,7 +737,7 @@ def _pieces(axis: int, pairs: Sequence[tuple[tuple[int, int], Form]], shape: Sha
 
 def _concatenated(op: Any, shape: Shape) -> Form | None:
     pack = op.type == "Pack"
-    axis = op.get_attr("axis") if pack else tf.get_static_value(op.inputs[-1])
+    axis = op.get_attr("axis") if pack else _constant(op.inputs[-1])
     if axis is None:
         return None
     axis, pairs, at = int(axis) % len(shape), [], 0
@@ -854,6 +859,32 @@ def _wide(x: Tensor) -> Tensor:
 def _known(*tensors: Tensor) -> bool:
     """Whether shapes are known."""
     return all(tensor.shape.is_fully_defined() for tensor in tensors)
+
+
+def _constant(tensor: Tensor) -> Any:
+    """The value of what depends on constants and shapes alone, as an array; None if it does not or is not known here."""
+    value, op = tf.get_static_value(tensor), tensor.op
+    if value is not None or op.type not in ("InvertPermutation", "BroadcastGradientArgs", "StridedSlice"):
+        return value
+    inputs = [_constant(x) for x in op.inputs]
+    if any(x is None for x in inputs):
+        return None
+    if op.type == "InvertPermutation":
+        return inputs[0].argsort()
+    if op.type == "BroadcastGradientArgs":
+        return _broadcast_axes(inputs[tensor.value_index], inputs[1 - tensor.value_index])
+    whole, begin, end, steps = inputs
+    if len(begin) != 1 or any(op.get_attr(f"{name}_mask") for name in ("ellipsis", "new_axis", "shrink_axis")):
+        return None
+    start = None if op.get_attr("begin_mask") else int(begin[0])
+    return whole[start : None if op.get_attr("end_mask") else int(end[0]) : int(steps[0])]
+
+
+def _broadcast_axes(mine: Any, other: Any) -> Any:
+    """Along which axes of the result the first of two shapes has been repeated."""
+    rank = max(len(mine), len(other))
+    mine, other = ([0] * (rank - len(x)) + list(x) for x in (mine, other))
+    return np.array([i for i in range(rank) if mine[i] == 0 or (mine[i] == 1 and other[i] != 1)], np.int64)
 
 
 def _is_zero(tensor: Tensor) -> bool:
