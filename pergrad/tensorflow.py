@@ -92,7 +92,13 @@ def per_instance(
         return tf.nest.pack_sequence_as(parameters, _rows(forms_of(parameters, batch)))
 
     def weighted_sum(parameters: Any, batch: Any, weights: Tensor) -> Any:
-        return tf.nest.pack_sequence_as(parameters, _weighted(forms_of(parameters, batch), weights))
+        flat = tf.nest.flatten(parameters)
+        with tf.GradientTape() as tape:
+            _watch(tape, parameters)
+            losses = tf.vectorized_map(lambda instance: loss(parameters, instance), batch, warn=False)
+            value = tf.tensordot(tf.cast(weights, losses.dtype), losses, 1)
+        found = tape.gradient(value, flat, unconnected_gradients="zero")
+        return tf.nest.pack_sequence_as(parameters, [tf.convert_to_tensor(x) for x in found])
 
     def clipped_sum(parameters: Any, batch: Any) -> Any:
         forms = forms_of(parameters, batch)
@@ -260,20 +266,17 @@ class Factored(Viewed):
     def made(self) -> Tensor:
         """One product for all instances."""
         a, b = self.factors
-        groups, count, m, n = self.sizes
-        if count == 1:
-            found = tf.reshape(a, (-1, groups, m, 1)) * b
-        else:
-            found = tf.matmul(a, b, transpose_a=True)
-        return self.seen(found, 1)
+        return self.seen(tf.matmul(a, b, transpose_a=True), 1)
 
     @cached_property
     def squares(self) -> tuple[Tensor, Tensor | None]:
         """From products of factors where they cost less than the rows."""
-        _, count, m, n = self.sizes
+        groups, count, m, n = self.sizes
         if not _cheap(count, m, n):
             return _squares(self.rows), None
         a, b = (_wide(x) for x in self.factors)
+        if groups == count == 1:
+            return _squares(a) * _squares(b), None
         if count == 1:
             return tf.reduce_sum(tf.reduce_sum(tf.square(a), 3) * tf.reduce_sum(tf.square(b), 3), (1, 2)), None
         terms = tf.matmul(a, a, transpose_b=True) * tf.matmul(b, b, transpose_b=True)

@@ -1,4 +1,4 @@
-from pergrad import Problem, Step, strategy
+from pergrad import Batch, Gradients, Problem, Step, strategy
 
 
 @strategy(
@@ -12,7 +12,14 @@ def factored_clipped_sum(problem: Problem) -> Step:
 
     The factors are read off the graph of one instance's gradient; those that gave the norms, scaled, give the sum.
     """
+    import tensorflow as tf
+
     from pergrad.tensorflow import per_instance
 
     clipped_sum = per_instance(problem.loss, "clipped_sum", clip_norm=problem.clip_norm)
-    return lambda batch: clipped_sum(problem.parameters, batch)
+
+    @tf.function
+    def step(batch: Batch) -> Gradients:
+        return clipped_sum(problem.parameters, batch)
+
+    return step

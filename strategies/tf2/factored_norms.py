@@ -13,10 +13,13 @@ def factored_norms(problem: Problem) -> Step:
     For any loss that `tf.vectorized_map` can differentiate. Rows are made where they are cheaper, and where norms
     would lose digits because contributions cancel.
     """
+    import tensorflow as tf
+
     from pergrad.tensorflow import per_instance
 
     norms = per_instance(problem.loss, "norms")
 
+    @tf.function
     def step(batch: Batch) -> Gradients:
         return {"norms": norms(problem.parameters, batch)}
 

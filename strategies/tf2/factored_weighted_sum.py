@@ -1,4 +1,4 @@
-from pergrad import Problem, Step, strategy
+from pergrad import Batch, Gradients, Problem, Step, strategy
 
 
 @strategy(
@@ -12,7 +12,14 @@ def factored_weighted_sum(problem: Problem) -> Step:
 
     The factors are read off the graph of one instance's gradient and scaled; no row is made.
     """
+    import tensorflow as tf
+
     from pergrad.tensorflow import per_instance
 
     weighted_sum = per_instance(problem.loss, "weighted_sum")
-    return lambda batch: weighted_sum(problem.parameters, batch, problem.weights)
+
+    @tf.function
+    def step(batch: Batch) -> Gradients:
+        return weighted_sum(problem.parameters, batch, problem.weights)
+
+    return step
