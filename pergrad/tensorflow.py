@@ -32,6 +32,7 @@ Sources: I. Goodfellow, arXiv 1510.01799; G. Rochette et al., arXiv 1912.06015 (
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -70,6 +71,7 @@ def per_instance(
 
     Raises:
         ValueError: for another quantity, or for a clip norm that is not positive.
+        NotImplementedError: when called, if oneDNN is on and would get a product wrong (the message says what to do).
     """
 
     def forms_of(parameters: Any, batch: Any) -> list[Form]:
@@ -82,8 +84,14 @@ def per_instance(
             gradients = tape.gradient(value, tf.nest.flatten(parameters), unconnected_gradients="zero")
             return _read_all(gradients, tf.nest.flatten(parameters), found)
 
+        return _given(found, vectorised(operands, batch))
+
+    def vectorised(function: Callable[[Any], Any], batch: Any) -> Any:
         batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
-        return _given(found, tf.vectorized_map(operands, batch, warn=False))
+        before = len(tf.compat.v1.get_default_graph().get_operations())
+        found = tf.vectorized_map(function, batch, warn=False)
+        _refuse_broadcast_products(before)
+        return found
 
     def norms(parameters: Any, batch: Any) -> Tensor:
         return _norms(forms_of(parameters, batch))
@@ -95,7 +103,7 @@ def per_instance(
         flat = tf.nest.flatten(parameters)
         with tf.GradientTape() as tape:
             _watch(tape, parameters)
-            losses = tf.vectorized_map(lambda instance: loss(parameters, instance), batch, warn=False)
+            losses = vectorised(lambda instance: loss(parameters, instance), batch)
             value = tf.tensordot(tf.cast(weights, losses.dtype), losses, 1)
         found = tape.gradient(value, flat, unconnected_gradients="zero")
         return tf.nest.pack_sequence_as(parameters, [tf.convert_to_tensor(x) for x in found])
@@ -121,6 +129,25 @@ def per_instance(
 def _watch(tape: tf.GradientTape, parameters: Any) -> None:
     for value in tf.nest.flatten(parameters):
         tape.watch(value)
+
+
+@tf.autograph.experimental.do_not_convert
+def _refuse_broadcast_products(before: int) -> None:
+    """Raise where `tf.matmul` repeats one matrix along two batch axes, which oneDNN of TensorFlow 2.21 gets wrong.
+
+    `tf.matmul` of (128, 1, 32, 64) and (64, 256) reads or writes outside its memory there, with or without
+    `tf.vectorized_map`; so does what `tf.vectorized_map` makes of (1, 32, 64) and (64, 256).
+    """
+    if os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0" or tf.config.list_physical_devices("GPU"):
+        return
+    for op in tf.compat.v1.get_default_graph().get_operations()[before:]:
+        if op.type == "BatchMatMulV2" and "/pfor/" in op.name:
+            a, b = (x.shape for x in op.inputs)
+            if a.rank and b.rank and max(a.rank, b.rank) > 3 and a[:-2].as_list() != b[:-2].as_list():
+                raise NotImplementedError(
+                    f"a batched product of {a} and {b} crashes in TensorFlow's oneDNN kernel: set "
+                    "TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported, or write it as tf.tensordot"
+                )
 
 
 @tf.autograph.experimental.do_not_convert
@@ -628,7 +655,11 @@ def _lazy(tensor: Tensor) -> Form | None:
     """The form of an operation's output, None if it has to be computed."""
     reader = _READERS.get(tensor.op.type)
     inputs = tensor.op.inputs
-    if reader is None or not _known(tensor, *(x for x in inputs if x.dtype == tensor.dtype)) or any(x.shape.num_elements() == 0 for x in inputs[:1]):
+    if (
+        reader is None
+        or not _known(tensor, *(x for x in inputs if x.dtype == tensor.dtype))
+        or any(x.shape.num_elements() == 0 for x in inputs[:1])
+    ):
         return None
     return reader(tensor.op, tuple(tensor.shape.as_list()))
 
@@ -865,7 +896,7 @@ def _known(*tensors: Tensor) -> bool:
 
 
 def _constant(tensor: Tensor) -> Any:
-    """The value of what depends on constants and shapes alone, as an array; None if it does not or is not known here."""
+    """The value of what depends on constants and shapes alone, as an array; else None."""
     value, op = tf.get_static_value(tensor), tensor.op
     if value is not None or op.type not in ("InvertPermutation", "BroadcastGradientArgs", "StridedSlice"):
         return value
