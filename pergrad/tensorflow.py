@@ -36,13 +36,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
 
 Tensor = Any
 Shape = tuple[int, ...]
+F = TypeVar("F", bound=Callable[..., Any])
 Views = tuple[tuple[str, Shape], ...]
 Quantity = Literal["gradients", "norms", "weighted_sum", "clipped_sum"]
 
@@ -82,7 +84,8 @@ def per_instance(
                 _watch(tape, parameters)
                 value = loss(parameters, instance)
             gradients = tape.gradient(value, tf.nest.flatten(parameters), unconnected_gradients="zero")
-            return _read_all(gradients, tf.nest.flatten(parameters), found)
+            read: list[tuple[Tensor, ...]] = _read_all(gradients, tf.nest.flatten(parameters), found)
+            return read
 
         return _given(found, vectorised(operands, batch))
 
@@ -119,60 +122,65 @@ def per_instance(
         raise ValueError(f"there is no quantity {quantity!r}, there are {', '.join(steps)}")
     if not clip_norm > 0:
         raise ValueError(f"clip_norm is {clip_norm}, it has to be positive")
-    return tf.function(steps[quantity])
+    found: Callable[..., Any] = tf.function(steps[quantity])
+    return found
 
 
-# Only what the caller wrote is converted by AutoGraph.
+def _unconverted(function: F) -> F:
+    """Only what the caller wrote is converted by AutoGraph."""
+    return cast(F, tf.autograph.experimental.do_not_convert(function))
 
 
-@tf.autograph.experimental.do_not_convert
+@_unconverted
 def _watch(tape: tf.GradientTape, parameters: Any) -> None:
     for value in tf.nest.flatten(parameters):
         tape.watch(value)
 
 
-@tf.autograph.experimental.do_not_convert
+@_unconverted
 def _refuse_broadcast_products(before: int) -> None:
-    """Raise where `tf.matmul` repeats one matrix along two batch axes, which oneDNN of TensorFlow 2.21 gets wrong.
+    """Raise where `tf.matmul` uses one matrix for a batch of shape (B, ..., 1), which crashes oneDNN of TensorFlow 2.21.
 
-    `tf.matmul` of (128, 1, 32, 64) and (64, 256) reads or writes outside its memory there, with or without
-    `tf.vectorized_map`; so does what `tf.vectorized_map` makes of (1, 32, 64) and (64, 256).
+    (128, 1, 32, 64) by (64, 256) is a segmentation fault on the CPU, with or without `tf.vectorized_map`; so is what
+    `tf.vectorized_map` makes of (1, 32, 64) by (64, 256). Small ones happen to pass.
     """
     if os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0" or tf.config.list_physical_devices("GPU"):
         return
     for op in tf.compat.v1.get_default_graph().get_operations()[before:]:
-        if op.type == "BatchMatMulV2" and "/pfor/" in op.name:
-            a, b = (x.shape for x in op.inputs)
-            if a.rank and b.rank and max(a.rank, b.rank) > 3 and a[:-2].as_list() != b[:-2].as_list():
+        if op.type != "BatchMatMulV2" or "/pfor/" not in op.name or any(x.shape.rank is None for x in op.inputs):
+            continue
+        for one, many in (op.inputs, reversed(op.inputs)):
+            batch = many.shape.as_list()[:-2]
+            if len(batch) > 1 and batch[-1] == 1 and set(batch) != {1} and set(one.shape.as_list()[:-2]) <= {1}:
                 raise NotImplementedError(
-                    f"a batched product of {a} and {b} crashes in TensorFlow's oneDNN kernel: set "
-                    "TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported, or write it as tf.tensordot"
+                    f"a batched product of {op.inputs[0].shape} and {op.inputs[1].shape} crashes in TensorFlow's oneDNN "
+                    "kernel: set TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported, or write it as tf.tensordot"
                 )
 
 
-@tf.autograph.experimental.do_not_convert
+@_unconverted
 def _read_all(gradients: Sequence[Any], parameters: Sequence[Any], found: list[Form]) -> list[tuple[Tensor, ...]]:
     """The operands of every gradient; what is to be done with them goes into `found`."""
     found[:] = [_form(g, tuple(p.shape.as_list())) for g, p in zip(gradients, parameters, strict=True)]
     return [form.operands for form in found]
 
 
-@tf.autograph.experimental.do_not_convert
+@_unconverted
 def _given(forms: Sequence[Form], stacked: Sequence[Sequence[Tensor]]) -> list[Form]:
     return [form.given(values) for form, values in zip(forms, stacked, strict=True)]
 
 
-@tf.autograph.experimental.do_not_convert
+@_unconverted
 def _rows(forms: Sequence[Form]) -> list[Tensor]:
     return [form.rows for form in forms]
 
 
-@tf.autograph.experimental.do_not_convert
+@_unconverted
 def _weighted(forms: Sequence[Form], weights: Tensor) -> list[Tensor]:
     return [form.weighted(tf.cast(weights, form.dtype)) for form in forms]
 
 
-@tf.autograph.experimental.do_not_convert
+@_unconverted
 def _norms(forms: Sequence[Form]) -> Tensor:
     """The norm of the whole gradient of each instance, (B,); rows are made where digits would be lost."""
     parts = [form.squares for form in forms]
@@ -758,7 +766,7 @@ def _merged(forms: Sequence[Any], shape: Shape) -> Form | None:
     """Parts of one parameter from several sums; None if some overlap."""
     pairs = [pair for form in forms for pair in zip(form.places, form.parts, strict=True)]
     pairs.sort(key=lambda pair: pair[0])
-    overlap = any(x[0][1] > y[0][0] for x, y in zip(pairs, pairs[1:], strict=False))
+    overlap = any(x[0][1] > y[0][0] for x, y in pairwise(pairs))
     return None if overlap or len({form.axis for form in forms}) > 1 else _pieces(forms[0].axis, pairs, shape)
 
 

@@ -322,7 +322,7 @@ def test_a_product_that_onednn_gets_wrong_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
 
     with pytest.raises(NotImplementedError, match="TF_ENABLE_ONEDNN_OPTS=0"):
-        per_instance(lambda p, x: total(tanh(tf.matmul(x, p))), "norms")(normal(4, 5), normal(B, 2, 3, 4))
+        per_instance(lambda p, x: total(tanh(tf.matmul(x, p))), "norms")(normal(4, 5), normal(B, 1, 3, 4))
 
 
 def test_says_what_it_cannot_be_asked() -> None:
