@@ -139,7 +139,7 @@ def _watch(tape: tf.GradientTape, parameters: Any) -> None:
 
 @_unconverted
 def _refuse_broadcast_products(before: int) -> None:
-    """Raise where `tf.matmul` uses one matrix for a batch of shape (B, ..., 1), which crashes oneDNN of TensorFlow 2.21.
+    """Raise where `tf.matmul` uses one matrix for a batch of (B, ..., 1), which crashes oneDNN in TensorFlow 2.21.
 
     (128, 1, 32, 64) by (64, 256) is a segmentation fault on the CPU, with or without `tf.vectorized_map`; so is what
     `tf.vectorized_map` makes of (1, 32, 64) by (64, 256). Small ones happen to pass.
@@ -153,8 +153,8 @@ def _refuse_broadcast_products(before: int) -> None:
             batch = many.shape.as_list()[:-2]
             if len(batch) > 1 and batch[-1] == 1 and set(batch) != {1} and set(one.shape.as_list()[:-2]) <= {1}:
                 raise NotImplementedError(
-                    f"a batched product of {op.inputs[0].shape} and {op.inputs[1].shape} crashes in TensorFlow's oneDNN "
-                    "kernel: set TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported, or write it as tf.tensordot"
+                    f"a batched product of {op.inputs[0].shape} and {op.inputs[1].shape} crashes in TensorFlow's "
+                    "oneDNN kernel: set TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported, or write it as tf.tensordot"
                 )
 
 
