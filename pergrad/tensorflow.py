@@ -8,10 +8,10 @@ operation itself is then pruned. For every instance, with T positions,
 
     gradient       G = sum over t of a_t b_t'                       one batched product
     squared norm   |G|^2 = sum over t, s of (a_t . a_s)(b_t . b_s)  where that costs less than G (Goodfellow 2015)
-    weighted sum   sum over instances of c G = one product of (B T, m) and (B T, n), scaled by c ("book-keeping")
+    clipped sum    sum over instances of c G = one product of (B T, m) and (B T, n), scaled by c ("book-keeping")
 
-Lookups are added up by entry without making the table; convolutions enter through their patches, and their weighted
-sums through one backward pass for the batch. Anything else is computed as `tf.vectorized_map` computes it. The weights
+Lookups are added up by entry without making the table; convolutions enter through their patches. A sum
+with known weights is one plain gradient of the weighted losses. Anything else is computed as `tf.vectorized_map` computes it. The weights
 of layers that run in a `tf.while_loop` (an LSTM that is not unrolled) have no factors here.
 
 Norms do not lose digits: the sum of squared norms is compared with the sum of the absolute terms that were added up.
@@ -153,8 +153,8 @@ def _refuse_broadcast_products(before: int) -> None:
             batch = many.shape.as_list()[:-2]
             if len(batch) > 1 and batch[-1] == 1 and set(batch) != {1} and set(one.shape.as_list()[:-2]) <= {1}:
                 raise NotImplementedError(
-                    f"a batched product of {op.inputs[0].shape} and {op.inputs[1].shape} crashes in TensorFlow's "
-                    "oneDNN kernel: set TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported, or write it as tf.tensordot"
+                    f"a batched product of {op.inputs[0].shape} and {op.inputs[1].shape} crashes oneDNN in TensorFlow: "
+                    "set TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported, or write it as tf.tensordot"
                 )
 
 

@@ -4,13 +4,13 @@ from pergrad import Batch, Gradients, Problem, Step, strategy
 @strategy(
     framework="tf2",
     quantity="weighted_sum",
-    source="Z. Bu et al., arXiv 2210.00038: book-keeping, read off the graph of one instance's gradient",
+    source="the chain rule: sum of a_i g_i = gradient of sum of a_i L_i; tf.vectorized_map of one instance's loss",
     full_only=True,
 )
 def factored_weighted_sum(problem: Problem) -> Step:
-    """One product for the batch per parameter, from the loss of one instance: any loss, one backward pass.
+    """One plain gradient of the weighted loss, from the loss of one instance, vectorised.
 
-    The factors are read off the graph of one instance's gradient and scaled; no row is made.
+    What `batch-gradient` computes, for losses that are written for one instance.
     """
     import tensorflow as tf
 
