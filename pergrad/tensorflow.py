@@ -10,9 +10,9 @@ operation itself is then pruned. For every instance, with T positions,
     squared norm   |G|^2 = sum over t, s of (a_t . a_s)(b_t . b_s)  where that costs less than G (Goodfellow 2015)
     clipped sum    sum over instances of c G = one product of (B T, m) and (B T, n), scaled by c ("book-keeping")
 
-Lookups are added up by entry without making the table; convolutions enter through their patches. A sum
-with known weights is one plain gradient of the weighted losses. Anything else is computed as `tf.vectorized_map` computes it. The weights
-of layers that run in a `tf.while_loop` (an LSTM that is not unrolled) have no factors here.
+Lookups are added up by entry without making the table; convolutions enter through their patches. A sum with known
+weights is one plain gradient of the weighted losses. Anything else is computed as `tf.vectorized_map` computes it. The
+weights of layers that run in a `tf.while_loop` (an LSTM that is not unrolled) have no factors here.
 
 Norms do not lose digits: the sum of squared norms is compared with the sum of the absolute terms that were added up.
 Where contributions cancel so far that a thousandth is left, the gradients themselves are made and squared
