@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from harness.core import store
+from harness.core.domain import usable_cores
 from harness.core.framework import BUILT_IN, framework, framework_or_unknown
 from harness.core.records import Measurement, Status
+
+ROOT = Path(__file__).parents[1]
 
 ADAPTER = '''
 """A framework that nobody has: NumPy under another name, with error texts of its own."""
@@ -88,8 +91,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pergrad(folder: Path, *arguments: str) -> str:
     """What a command prints, in the current folder of a person who has installed the framework."""
-    variables = {**os.environ, "PYTHONPATH": str(folder / "installed")}
-    command = [sys.executable, "-m", "pergrad", *arguments]
+    return python(folder, "-m", "pergrad", *arguments)
+
+
+def python(folder: Path, *arguments: str) -> str:
+    """The same of Python; pergrad is that of this checkout, whichever one is installed."""
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "installed"), str(ROOT)])}
+    command = [sys.executable, *arguments]
     done = subprocess.run(
         command, cwd=folder / "here", env=variables, capture_output=True, text=True, check=False, timeout=300
     )
@@ -160,3 +168,82 @@ def test_every_built_in_framework_describes_itself(name: str) -> None:
 
 def test_a_report_may_name_a_framework_that_is_not_here() -> None:
     assert framework_or_unknown("seventh").label == "seventh"
+
+
+BROKEN = {
+    "absent": ("absent = there_is_no_such_module", ""),
+    "raises": ("raises = its_module", "raise RuntimeError('half installed')"),
+    "empty": ("empty = its_module", ""),
+    "misnamed": ("misnamed = its_module", "from harness.frameworks.numpy import ADAPTER, FRAMEWORK"),
+    "numpy": ("numpy = its_module", "from harness.frameworks.numpy import ADAPTER, FRAMEWORK"),
+}
+"""Framework -> its entry point and its module."""
+
+
+def install(root: Path, entry_point: str, module: str) -> Path:
+    """What installing a package with a framework leaves behind, beside an empty current folder."""
+    information = root / "installed" / "some_package-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: some-package\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(f"[pergrad.frameworks]\n{entry_point}\n")
+    (root / "installed" / "its_module.py").write_text(module)
+    (root / "here").mkdir()
+    return root
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_one_that_cannot_be_had_is_named_and_the_others_go_on(tmp_path: Path, name: str) -> None:
+    found = python(
+        install(tmp_path, *BROKEN[name]),
+        "-c",
+        "import json; from harness.core.framework import framework, framework_names, unavailable;"
+        "print(json.dumps([[framework(n).name for n in framework_names()], dict(unavailable())]))",
+    )
+
+    names, reasons = json.loads(found)
+    assert tuple(names) == BUILT_IN
+    assert list(reasons) == [name]
+    assert reasons[name]
+
+
+def test_the_doctor_names_one_that_cannot_be_had(tmp_path: Path) -> None:
+    examined = json.loads(pergrad(install(tmp_path, *BROKEN["raises"]), "doctor", "--json"))
+
+    (finding,) = (f for f in examined["findings"] if f["what"] == "plugin raises")
+    assert finding["found"] == "RuntimeError: half installed"
+
+
+def test_one_that_wraps_the_package_of_another_does_not_speak_for_it(tmp_path: Path) -> None:
+    module = """
+from dataclasses import replace
+from harness.frameworks import numpy
+
+FRAMEWORK = replace(numpy.FRAMEWORK, name="mine")
+
+class ADAPTER(numpy.NumpyAdapter):
+    def __init__(self, threads):
+        raise OSError("no accelerator")
+"""
+    found = python(
+        install(tmp_path, "mine = its_module", module),
+        "-c",
+        "import json; from harness.system.detect import detect; print(json.dumps(detect(('numpy', 'mine'), None)))",
+    )
+
+    seen = json.loads(found)
+    assert seen["numpy"]["status"] == "ok"
+    assert "no accelerator" in seen["mine"]["reason"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity masks")
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="a mask leaves something out only where there are two cores")
+@pytest.mark.skipif(not framework("tf2").is_installed, reason="TensorFlow is not installed")
+def test_tensorflow_counts_the_cores_that_it_may_use(tmp_path: Path) -> None:
+    found = python(
+        install(tmp_path, "absent = there_is_no_such_module", ""),
+        "-c",
+        "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1]);"
+        "from harness import frameworks; import json; print(json.dumps(frameworks.load('tf2').threads()))",
+    )
+
+    assert json.loads(found) == {"intra_op": 1, "inter_op": 1}

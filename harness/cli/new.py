@@ -81,7 +81,7 @@ def new_workload(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Such as my-model.")],
     framework: Annotated[
         str | None,
-        typer.Option(metavar="tf1|tf2|jax|torch|numpy", help="Written in it.  [default: through ops, for all]"),
+        typer.Option(metavar="FRAMEWORK", help="Written in it.  [default: through ops, for all]"),
     ] = None,
 ) -> None:
     """Write workloads/<name>.py below the current folder.

@@ -2,7 +2,7 @@
 
 Each is declared by its adapter's module, as `FRAMEWORK` beside the class `ADAPTER`. Those of pergrad lie in
 `harness.frameworks`; an installed package adds one by an entry point of the group `pergrad.frameworks`, whose name is
-the framework's and whose value is such a module.
+the framework's and whose value is such a module. A strategy in that same module stands below the two.
 """
 
 from __future__ import annotations
@@ -73,7 +73,12 @@ class Framework:
 
 def framework_names() -> tuple[str, ...]:
     """The names of all frameworks, those of pergrad first."""
-    return tuple(_modules())
+    return tuple(_found()[0])
+
+
+def unavailable() -> Mapping[str, str]:
+    """Name -> the reason, of frameworks of installed packages that cannot be had; they stop no others."""
+    return _found()[1]
 
 
 def framework(name: str) -> Framework:
@@ -88,18 +93,40 @@ def framework(name: str) -> Framework:
 
 def framework_or_unknown(name: str) -> Framework:
     """The description of a framework, or of one that nothing is known of: runs come from other machines too."""
-    if name in _modules():
+    if name in framework_names():
         return framework(name)
     return Framework(name, label=name, package=name, start_s=0.0, light="#706700", dark="#ffc64d")
 
 
 def adapter_module(name: str) -> ModuleType:
     """The module with a framework's description and adapter; importing it does not import the framework."""
-    return importlib.import_module(_modules()[name])
+    return importlib.import_module(_found()[0][name])
 
 
 @functools.cache
-def _modules() -> Mapping[str, str]:
-    """Framework -> the module of its adapter."""
-    installed = sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name)
-    return {name: f"harness.frameworks.{name}" for name in BUILT_IN} | {entry.name: entry.value for entry in installed}
+def _found() -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Framework -> the module of its adapter; and those that cannot be had -> the reason."""
+    modules = {name: f"harness.frameworks.{name}" for name in BUILT_IN}
+    broken = {}
+    for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        if reason := _why_not(entry, modules):
+            broken[entry.name] = reason
+        else:
+            modules[entry.name] = entry.value
+    return modules, broken
+
+
+def _why_not(entry: metadata.EntryPoint, taken: Mapping[str, str]) -> str:
+    """Why the framework of an entry point cannot be had; empty if it can."""
+    if entry.name in taken:
+        return f"{entry.value} is called as {taken[entry.name]} is: {entry.name}"
+    try:
+        module = importlib.import_module(entry.value)
+    except Exception as error:  # whatever a module raises when it is imported
+        return f"{type(error).__name__}: {error}"
+    described = getattr(module, "FRAMEWORK", None)
+    if not isinstance(described, Framework) or not hasattr(module, "ADAPTER"):
+        return f"{entry.value} does not define FRAMEWORK and ADAPTER"
+    if described.name != entry.name:
+        return f"{entry.value} describes a framework {described.name!r}, which its entry point calls {entry.name!r}"
+    return ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
+from harness.core.domain import usable_cores
 from harness.frameworks.base import Adapter, Device
 
 TENSORFLOW: dict[str, Any] = {
@@ -50,9 +50,9 @@ class TensorFlowAdapter(Adapter):
         return found
 
     def threads(self) -> dict[str, int]:
-        """Threads within one operation and between operations; 0 would mean TensorFlow's choice, one per core."""
+        """Threads within one operation and between them; 0 would mean TensorFlow's choice, one per usable core."""
         threading = self.tf.config.threading
-        cores = os.cpu_count() or 1
+        cores = len(usable_cores())
         return {
             "intra_op": threading.get_intra_op_parallelism_threads() or cores,
             "inter_op": threading.get_inter_op_parallelism_threads() or cores,

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from harness import frameworks
-from harness.core.framework import framework
+from harness.core.framework import BUILT_IN, framework
 from harness.frameworks import child_process
 from harness.frameworks.child_process import START_LIMIT_S, ChildProcessFailed
 
@@ -16,11 +16,16 @@ Seen = Mapping[str, Any]
 
 
 def detect(names: Sequence[str], threads: int | None) -> dict[str, Seen]:
-    """Ask several frameworks at once; those that share a package are asked once."""
-    asked = {framework(name).package: name for name in names}
+    """Ask several frameworks at once; those of pergrad that share a package are asked once."""
+    asked = {_answers(name): name for name in names}
     with ThreadPoolExecutor() as pool:
         answers = dict(zip(asked, pool.map(lambda name: _ask(name, threads), asked.values()), strict=True))
-    return {name: answers[framework(name).package] for name in names}
+    return {name: answers[_answers(name)] for name in names}
+
+
+def _answers(name: str) -> tuple[str, str]:
+    """What two frameworks have in common whose answers are the same; another's adapter may see other devices."""
+    return framework(name).package, "" if name in BUILT_IN else name
 
 
 def _ask(name: str, threads: int | None) -> Seen:

@@ -102,7 +102,8 @@ def installed(seen: Mapping[str, Seen], versions: Mapping[str, str]) -> Iterable
             do = f"{command}, if you want it; its strategies are marked unavailable until then"
             yield Finding(NOTE, name, f"{package} is not installed", do)
     if not any(answer["status"] == "ok" for name, answer in seen.items() if name != "numpy"):
-        do = "pip install 'pergrad[all]', or one of the extras tensorflow, jax, torch"
+        extras = dict.fromkeys(extra for name in seen if (extra := framework(name).extra))
+        do = f"pip install 'pergrad[all]', or one of the extras {', '.join(extras)}"
         yield Finding(PROBLEM, "frameworks", "none can be imported", do)
 
 

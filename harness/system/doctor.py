@@ -23,6 +23,7 @@ from harness.core import find_strategies, find_workloads
 from harness.core.domain import usable_cores
 from harness.core.find_strategies import Catalogue
 from harness.core.framework import framework_names
+from harness.core.framework import unavailable as unavailable_frameworks
 from harness.core.plugins import PluginError
 from harness.core.strategy import Strategy
 from harness.frameworks import child_process
@@ -90,7 +91,7 @@ def examine() -> Examination:
         (
             *diagnostics.installed(seen, info.versions()),
             *(diagnostics.peer(found) for found in look_for_peers(needs(catalogue))),
-            *diagnostics.plugins(broken | find_workloads.unavailable(), contradiction),
+            *diagnostics.plugins({**unavailable_frameworks(), **broken, **find_workloads.unavailable()}, contradiction),
             diagnostics.busy(watched),
             *diagnostics.another_run(lock.holder()),
             diagnostics.steal(watched.steal),
