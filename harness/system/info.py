@@ -69,7 +69,16 @@ def environment() -> dict[str, str]:
 
 def processor() -> str:
     """The processor's model name; `/proc/cpuinfo` has none on ARM, which py-cpuinfo decodes."""
-    return str(cpuinfo.get_cpu_info().get("brand_raw") or platform.processor())
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"  # py-cpuinfo starts a Python, which would import a `json.py` of this folder
+    try:
+        found = cpuinfo.get_cpu_info()
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+    return str(found.get("brand_raw") or platform.processor())
 
 
 def caches() -> str | None:
