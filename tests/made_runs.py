@@ -129,7 +129,13 @@ def _ugly_rows(names: Sequence[str]) -> Iterable[Measurement]:
     yield ok("odd/strategy-0", 4, 1, [0, -5], workload="no time at all")
     yield ok("odd/strategy-0", 4, 1, [10**14], workload="slow", build_s=0.0, first_call_s=None, digits=None)
     yield ok(
-        HOSTILE, 4, 1, [900, 950], workload=HOSTILE, marks=(Mark(MarkKind.OTHER, HOSTILE),), facts={HOSTILE: HOSTILE}
+        HOSTILE,
+        4,
+        1,
+        [900, 950],
+        workload=HOSTILE,
+        marks=(Mark(MarkKind.SLOW_FALLBACK, HOSTILE),),
+        facts={HOSTILE: HOSTILE},
     )
 
 

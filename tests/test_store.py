@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.core import store
-from harness.core.records import Mark, MarkKind, Measurement, Status
+from harness.core.records import Mark, MarkKind, Measurement, SkipCause, Status
 from harness.core.store import StoreError
 
 
@@ -47,6 +47,49 @@ def test_a_row_is_read_back_as_it_was_written(folder: Path) -> None:
     store.append(folder, written)
 
     assert store.load(folder).rows == (written,)
+
+
+def append_old(folder: Path, **columns: object) -> None:
+    """A line as it was before marks had a kind and skipped cases a cause."""
+    with (folder / store.ROWS_FILE).open("a") as file:
+        file.write(json.dumps({k: v for k, v in row().as_json().items() if k != "skip_cause"} | columns) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("warm-up had not settled", MarkKind.UNSETTLED),
+        ("3 retraces in the timed calls", MarkKind.RETRACES),
+        ("12 hidden loops: While nodes in its graph", MarkKind.HIDDEN_LOOPS),
+        ("memory grows by 5 MB with every call", MarkKind.LEAK),
+        ("forks a process that has threads", MarkKind.FORKS),
+        ("evaluates the loss 2 times per instance", MarkKind.EVALUATIONS),
+        ("unstable: the machine was disturbed", MarkKind.UNSTABLE),
+        ("Conv2DBackpropFilter uses a while_loop. Fix that!", MarkKind.SLOW_FALLBACK),
+    ],
+)
+def test_a_mark_of_an_old_run_gets_the_kind_that_its_text_tells(text: str, kind: MarkKind, folder: Path) -> None:
+    append_old(folder, marks=[text])
+
+    assert store.load(folder).rows[0].marks == (Mark(kind, text),)
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("76 s expected from smaller batches, the limit is 60 s", SkipCause.LIMIT),
+        ("batch size 8 already took longer than the limit of 60 s", SkipCause.LIMIT),
+        ("64 rows take 9.1 GiB, the limit is 4 GiB of gradients in one result", SkipCause.SIZE),
+        ("left out: the budget of 300 s was used up", SkipCause.BUDGET),
+        ("skipped in pass 1 at batch size 128: 76 s expected, the limit is 60 s", SkipCause.EARLIER_PASS),
+    ],
+)
+def test_a_skipped_case_of_an_old_run_gets_the_cause_that_its_reason_tells(
+    reason: str, cause: SkipCause, folder: Path
+) -> None:
+    append_old(folder, status="skipped", reason=reason)
+
+    assert store.load(folder).rows[0].skip_cause is cause
 
 
 def test_not_a_number_becomes_null_and_no_invalid_json_is_written(folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
@@ -63,7 +64,6 @@ class MarkKind(StrEnum):
     EVALUATIONS = "evaluations"
     SLOW_FALLBACK = "slow fallback"
     UNSTABLE = "unstable"
-    OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -277,20 +277,23 @@ def job_from_json(text: str) -> Job:
 
 
 OLD_MARKS = {
-    "warm-up had not settled": MarkKind.UNSETTLED,
-    "unstable": MarkKind.UNSTABLE,
-    "memory grows": MarkKind.LEAK,
-    "forks a process": MarkKind.FORKS,
-    "evaluates the loss": MarkKind.EVALUATIONS,
+    r"warm-up had not settled": MarkKind.UNSETTLED,
+    r"\d+ retraces": MarkKind.RETRACES,
+    r"\d+ hidden loops": MarkKind.HIDDEN_LOOPS,
+    r"unstable": MarkKind.UNSTABLE,
+    r"memory grows": MarkKind.LEAK,
+    r"forks a process": MarkKind.FORKS,
+    r"evaluates the loss": MarkKind.EVALUATIONS,
 }
-"""How the marks of runs begin that were recorded before marks had a kind."""
+"""How the marks of runs begin that were recorded before marks had a kind; all others were a framework's warnings."""
 
 
 def _mark(value: Any) -> Mark:
     if isinstance(value, Mapping):
         return Mark(MarkKind(value["kind"]), str(value["text"]))
     text = str(value)
-    return Mark(next((kind for start, kind in OLD_MARKS.items() if text.startswith(start)), MarkKind.OTHER), text)
+    kinds = (kind for start, kind in OLD_MARKS.items() if re.match(start, text))
+    return Mark(next(kinds, MarkKind.SLOW_FALLBACK), text)
 
 
 def _skip_cause(value: str | None, reason: str) -> SkipCause:
