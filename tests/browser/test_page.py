@@ -11,7 +11,7 @@ from tests.browser.conftest import Visit
 
 Open = Callable[..., Visit]
 
-SHIFT = """() => new Requirement(done => {
+SHIFT = """() => new Promise(done => {
   let total = 0;
   new PerformanceObserver(list => list.getEntries().forEach(entry => { total += entry.value; }))
     .observe({ type: "layout-shift", buffered: true });
