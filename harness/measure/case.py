@@ -133,7 +133,7 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
         if verdict.status is Status.OK and task.checks:
             problems = [
                 ("finished", timing_checks.finished(subject.fetch, output, first_call_s)),
-                ("fetch", timing_checks.fetch_time(fetch_s, len(fetched) * batch_size, size, first_call_s)),
+                ("fetch", timing_checks.fetch_time(fetch_s, fetched, len(fetched) * batch_size, first_call_s)),
             ]
             verdict = _with_problem(verdict, problems)
         del output, fetched
