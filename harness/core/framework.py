@@ -20,6 +20,9 @@ BUILT_IN = ("tf1", "tf2", "jax", "torch", "numpy")
 
 ENTRY_POINTS = "pergrad.frameworks"
 
+GPU_OUT_OF_MEMORY = ("OUT_OF_MEMORY", "ALLOC(ATION)?_FAILED", "Failed to allocate", "hipErrorOutOfMemory")
+"""How CUDA, its libraries, ROCm and XLA say that a GPU's memory has run out, as patterns for `out_of_memory`."""
+
 
 @dataclass(frozen=True)
 class Framework:
@@ -35,6 +38,7 @@ class Framework:
         dark: the same on a dark ground.
         precision: how float32 is computed, for the report's table of configurations.
         memory: how it takes memory, likewise.
+        autotuning: what it chooses by trying on a GPU, and when, likewise.
         result: what a timed call ends with, likewise.
         out_of_memory: regular expressions, one of which is found in what it says when memory runs out.
         data_dependent: the same for what it says of Python branches that depend on an instance's values.
@@ -53,6 +57,7 @@ class Framework:
     extra: str = ""
     precision: str = "not known"
     memory: str = "not known"
+    autotuning: str = "nothing"
     result: str = "not known"
     out_of_memory: tuple[str, ...] = ()
     data_dependent: tuple[str, ...] = ()

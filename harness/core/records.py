@@ -147,6 +147,8 @@ class Measurement:
     """The ceiling: the least time this machine could take, from the bytes written and the flops computed."""
     pulse_s: float | None = None
     """Seconds that a short fixed kernel took just after the case; see `harness.system.interference`."""
+    wait_s: float | None = None
+    """Waiting for a device on which nothing is pending, which every timed call contains; None on the CPU."""
     device_name: str = ""
     """The device that really held the result, as the framework names it."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -201,6 +203,7 @@ class Task:
         checks: whether the checks of `harness.measure.timing_checks` are made; once per case and run is enough.
         loads: the strategy that is really loaded, where `strategy` is a second name for it.
         environment: variables that the strategy needs before its framework is imported.
+        gpu: which GPU it is measured on, for `harness.frameworks.child_process.visible`; the first if empty.
         source: where the workload is found, if not by its name: a file.
         threads: threads within one operation; None leaves each framework's default.
         cpus: the cores the worker is bound to; None leaves them all.
@@ -228,6 +231,7 @@ class Task:
     loads: str = ""
     source: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    gpu: str = ""
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> Task:

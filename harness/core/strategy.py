@@ -34,6 +34,7 @@ class Strategy:
         devices: kinds of device it runs on.
         reuses_output: whether a call may overwrite what earlier calls returned.
         environment: variables that its worker needs before the framework is imported.
+        every_device: whether it uses all devices of a kind at once, instead of the one it is given.
         loop: whether it is the plain loop over the instances in its framework, which others are compared with.
         full_only: whether it is left out of the default plan and measured with `--full` or by name.
         path: the file it was defined in.
@@ -53,6 +54,7 @@ class Strategy:
     environment: tuple[tuple[str, str], ...] = ()
     loop: bool = False
     full_only: bool = False
+    every_device: bool = False
 
     @property
     def docstring(self) -> str:
@@ -81,6 +83,7 @@ def strategy(
     environment: Mapping[str, str] | None = None,
     loop: bool = False,
     full_only: bool = False,
+    every_device: bool = False,
     interface: int = INTERFACE,
 ) -> Callable[[Build], Strategy]:
     """Declare a function to be a strategy; the keywords are the attributes of `Strategy`.
@@ -127,6 +130,7 @@ def strategy(
             environment=tuple((environment or {}).items()),
             loop=loop,
             full_only=full_only,
+            every_device=every_device,
         )
 
     return declare

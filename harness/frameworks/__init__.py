@@ -8,13 +8,20 @@ from harness.frameworks.base import Adapter, Device, DeviceAbsent
 __all__ = ["Adapter", "Device", "DeviceAbsent", "adapter_class", "load"]
 
 
-def load(framework: str, threads: int | None = None) -> Adapter:
+def load(framework: str, threads: int | None = None, device: str = "any") -> Adapter:
     """Import a framework and return its adapter. A process does this for one framework only.
+
+    Args:
+        threads: how many threads it may use within one operation; None leaves its default.
+        device: the kind that will be used; with `cpu` no accelerator is seen, whatever it is.
 
     Raises:
         ImportError: if the framework is not installed.
     """
-    return adapter_class(framework)(threads)
+    adapter = adapter_class(framework)(threads)
+    if device == "cpu":
+        adapter.hide_accelerators()
+    return adapter
 
 
 def adapter_class(framework: str) -> type[Adapter]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from harness.core.domain import usable_cores
+from harness.core.framework import GPU_OUT_OF_MEMORY
 from harness.frameworks.base import Adapter, Device
 
 TENSORFLOW: dict[str, Any] = {
@@ -15,7 +19,12 @@ TENSORFLOW: dict[str, Any] = {
     "start_s": 6.0,
     "precision": "full float32: TF32 is off for the process",
     "memory": "TensorFlow's own; GPU memory grows with need",
-    "out_of_memory": ("RESOURCE_EXHAUSTED", "ResourceExhausted", "out of memory", "allocate memory"),
+    "out_of_memory": (
+        *("RESOURCE_EXHAUSTED", "ResourceExhausted", "out of memory", "allocate memory"),
+        "Dst tensor is not initialized",
+        *GPU_OUT_OF_MEMORY,
+    ),
+    "autotuning": "TensorFlow chooses convolutions by trying, in the first calls",
     "workload_template": "tensorflow",
 }
 """What both ways to use TensorFlow have in common, as fields of `Framework`."""
@@ -36,18 +45,29 @@ class TensorFlowAdapter(Adapter):
         self.ops = importlib.import_module("harness.ops.tensorflow")
 
     @staticmethod
-    def environment(dtype: str = "float32") -> dict[str, str]:
-        """Quiet start; GPU memory grows with need instead of being taken whole."""
-        return {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    def environment(dtype: str = "float32", device: str = "any") -> dict[str, str]:
+        """Quiet start, unless devices are looked for; GPU memory grows with need instead of being taken whole."""
+        return {"TF_CPP_MIN_LOG_LEVEL": "0" if device == "any" else "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+
+    def hide_accelerators(self) -> None:
+        """No GPU of any make is visible, where something is asked of TensorFlow for the first time."""
+        with contextlib.suppress(RuntimeError):  # it has been started already
+            self.tf.config.set_visible_devices([], "GPU")
 
     def devices(self) -> list[Device]:
-        """CPU, then GPUs, as logical devices such as `/device:CPU:0`."""
-        found = []
-        for kind in ("CPU", "GPU"):
-            for index, _ in enumerate(self.tf.config.list_physical_devices(kind)):
-                name = f"/device:{kind}:{index}"
-                found.append(Device(kind.lower(), name, name))
+        """CPU, then GPUs, as logical devices such as `/device:CPU:0`, each GPU with its own name before it."""
+        found = [Device("cpu", name, name) for name in map("/device:CPU:{}".format, range(self._count("CPU")))]
+        for index, physical in enumerate(self.tf.config.get_visible_devices("GPU")):
+            handle = f"/device:GPU:{index}"
+            named = self.tf.config.experimental.get_device_details(physical).get("device_name", "")
+            found.append(Device("gpu", f"{named} {handle}".strip(), handle))
         return found
+
+    def _count(self, kind: str) -> int:
+        """Logical devices of a kind; one that is physical can be made several."""
+        physical = self.tf.config.get_visible_devices(kind)
+        made = (self.tf.config.get_logical_device_configuration(device) for device in physical)
+        return sum(len(logical or (None,)) for logical in made)
 
     def threads(self) -> dict[str, int]:
         """Threads within one operation and between them; 0 would mean TensorFlow's choice, one per usable core."""
@@ -57,3 +77,15 @@ class TensorFlowAdapter(Adapter):
             "intra_op": threading.get_intra_op_parallelism_threads() or cores,
             "inter_op": threading.get_inter_op_parallelism_threads() or cores,
         }
+
+
+BESIDE_THE_WORK = {"_Arg", "_Retval", "_Send", "_Recv", "_HostSend", "_HostRecv", "Const", "NoOp", "Placeholder"}
+"""Operations that hand values over, wherever they are."""
+
+
+def add_placements(found: Counter[tuple[str, str]], graphs: Iterable[Any]) -> None:
+    """Count (operation, device) of every node of the graphs that were made for devices, for `Adapter.placements`."""
+    for graph in graphs:
+        for node in graph.node:
+            if node.op not in BESIDE_THE_WORK:
+                found[node.op, "/device:" + node.device.rpartition("/device:")[2]] += 1

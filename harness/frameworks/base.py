@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter as Counter_
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,7 +40,9 @@ class Kernels:
     fill_fresh: Callable[[], Any]
     """Fill memory that is taken for it."""
     multiply: Callable[[], Any]
-    """Multiply two square matrices of float32."""
+    """Multiply two square matrices of the dtype."""
+    nothing: Callable[[], Any] = lambda: None
+    """Wait although nothing is pending: what each of the others takes in addition."""
 
 
 class Adapter(ABC):
@@ -59,11 +62,23 @@ class Adapter(ABC):
 
     def __init__(self, threads: int | None) -> None:
         self.limit = threads
+        self.missing: dict[str, str] = {}
+        """Kind of device -> why there is none of it, as far as the framework has said so to `devices`."""
+        self.used: Device | None = None
+        """The device that was asked for last, which is the one to wait for."""
 
     @staticmethod
-    def environment(dtype: str = "float32") -> dict[str, str]:
-        """Environment variables that must be set before the framework is imported."""
+    def environment(dtype: str = "float32", device: str = "any") -> dict[str, str]:
+        """Environment variables that must be set before the framework is imported.
+
+        Args:
+            dtype: the dtype under test.
+            device: the kind that will be used: `cpu`, `gpu`, or `any` to look at all there are.
+        """
         return {}
+
+    def hide_accelerators(self) -> None:
+        """See to it that nothing but the CPU computes; called before anything has been computed."""
 
     def compiling(self) -> bool:
         """Whether a compiler is reading the Python code at this moment, instead of Python running it."""
@@ -77,12 +92,13 @@ class Adapter(ABC):
         """Loops in the compiled program of a step that is said to be vectorised; None where nobody can tell."""
         return None
 
-    def kernels(self, device: Device, values: int, side: int) -> Kernels:
+    def kernels(self, device: Device, values: int, side: int, dtype: str = "float32") -> Kernels:
         """The fastest ways to fill memory and to multiply matrices, for the roofline.
 
         Args:
             values: how many float32 values are filled.
             side: rows and columns of the matrices.
+            dtype: of the matrices.
         """
         raise NotImplementedError(f"{self.name} measures no roofline")
 
@@ -91,7 +107,7 @@ class Adapter(ABC):
         """All devices the framework sees, CPU first."""
 
     def device(self, kind: str) -> Device:
-        """The first device of that kind.
+        """The first device of that kind, which is waited for from now on.
 
         Raises:
             DeviceAbsent: if the framework sees none.
@@ -99,8 +115,9 @@ class Adapter(ABC):
         seen = self.devices()
         for device in seen:
             if device.kind == kind:
+                self.used = device
                 return device
-        raise DeviceAbsent(f"{self.name} sees no {kind} here, only: {', '.join(d.name for d in seen)}")
+        raise DeviceAbsent(no_device(self.name, kind, [d.name for d in seen], self.missing.get(kind, "")))
 
     def bind(self, workload: Workload, parameters: Arrays, device: Device, batch_size: int) -> Problem:
         """The workload with its parameters on `device`; dtypes are those of `parameters`.
@@ -157,7 +174,16 @@ class Adapter(ABC):
 
     @abstractmethod
     def wait(self, output: Gradients) -> Gradients:
-        """Return `output` once every array in it has been computed."""
+        """Return `output` once every array in it has been computed, and all else on the device that is used."""
+
+    @contextlib.contextmanager
+    def placements(self) -> Iterator[Counter_[tuple[str, str]]]:
+        """Collect where the operations of graphs are computed that run for the first time: (operation, device)."""
+        yield Counter_()
+
+    def holds(self, array: Any, device: Device) -> bool:
+        """Whether an array lies on `device`, wholly; those of frameworks without devices do not lie anywhere else."""
+        return True
 
     @abstractmethod
     def numpy(self, array: Any) -> np.ndarray[Any, Any]:
@@ -168,15 +194,41 @@ class Adapter(ABC):
         return "host memory"
 
     def start_memory(self, device: Device) -> None:
-        """Forget the peak so far of memory on a device other than the CPU."""
+        """Remember what is taken of a device's memory and forget the peak so far; never called for the CPU."""
 
     def peak_memory(self, device: Device) -> int | None:
-        """Peak bytes on a device other than the CPU since `start_memory`; None where it is unknown."""
+        """Peak bytes on a device since `start_memory`, above what was taken then; None where it is unknown."""
         return None
+
+    def free_memory(self, device: Device) -> int | None:
+        """Bytes of a device's memory that this process may still take; None where it is unknown."""
+        return None
+
+    def release_memory(self) -> None:
+        """Give back what is kept of a device's memory without being used, after it has run out."""
 
     def threads(self) -> dict[str, int]:
         """The thread counts that are in force."""
         return {}
+
+
+def no_device(framework: str, kind: str, seen: Sequence[str], why: str) -> str:
+    """The sentence that says that a framework does not see a kind of device."""
+    return f"{framework} sees no {kind} here, only: {', '.join(seen)}{why and f'; it says: {why}'}"
+
+
+def misplaced(adapter: Adapter, output: Gradients, device: Device, every_device: bool = False) -> str:
+    """The first array of a result that does not lie on the device of the task, in words; empty if all do.
+
+    Args:
+        every_device: whether the result may be spread over all devices of that kind.
+    """
+    allowed = [other for other in adapter.devices() if other.kind == device.kind] if every_device else [device]
+    for name, values in rows(output):
+        for value in values:
+            if not any(adapter.holds(value, one) for one in allowed):
+                return f"{name} lies on {adapter.device_of(value)}, not on {device.name}"
+    return ""
 
 
 def with_state(losses: Losses, state: Mapping[str, Any]) -> Losses:

@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +34,62 @@ ALLOCATORS = {
 """Memory policy -> environment variables that make glibc follow it."""
 
 
+ADDED = {"XLA_FLAGS"}
+"""Variables that hold many options: those of a strategy are added to those of the user."""
+
+
 def environment(
-    framework: str, device: str, threads: int | None, dtype: str = "float32", allocator: str = "default"
+    framework: str,
+    device: str,
+    threads: int | None,
+    dtype: str = "float32",
+    allocator: str = "default",
+    gpu: str = "",
+    given: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment of a worker, complete before anything is imported in it."""
+    """The environment of a worker, complete before anything is imported in it.
+
+    Args:
+        gpu: which GPU a worker of device `gpu` sees, as `visible` takes it.
+        given: variables that a strategy needs.
+    """
+    given = given or {}
     # Options of a pytest that runs outside would reach the one inside a worker: -n, --benchmark-disable, plugins.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1", "NVIDIA_TF32_OVERRIDE": "0"}
     variables |= ALLOCATORS[allocator]
-    if device == "cpu":
-        variables["CUDA_VISIBLE_DEVICES"] = ""
+    variables |= visible(device, gpu, variables)
     if threads is not None:
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         variables |= dict.fromkeys(names, str(threads))
-    variables |= adapter_class(framework).environment(dtype)
-    return variables
+    variables |= adapter_class(framework).environment(dtype, device)
+    for name in ADDED & given.keys():
+        variables[name] = f"{variables.get(name, '')} {given[name]}".strip()
+    return variables | {name: value for name, value in given.items() if name not in ADDED}
+
+
+def visible(device: str, gpu: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that show a process the GPUs it may use: none, all of them, or one.
+
+    Args:
+        device: `cpu`, `gpu`, or `any` for all there are.
+        gpu: which one, as a number in the order of `nvidia-smi` among those the user has made visible, or as a UUID,
+            that of a part of a GPU (MIG) too; the first of them if empty, all of them if `all`.
+        variables: those of this process, in which the user may have made some visible only.
+    """
+    if device == "cpu":
+        return dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "")
+    chosen = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if gpu == "all" or (device == "any" and not gpu):
+        return chosen
+    if gpu and not gpu.isdecimal():
+        return chosen | {"CUDA_VISIBLE_DEVICES": gpu}
+    number = int(gpu or 0)
+    name = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in variables else "CUDA_VISIBLE_DEVICES"
+    shown = [entry.strip() for entry in variables.get(name, "").split(",") if entry.strip()]
+    if name not in variables:
+        return chosen | {name: str(number)}
+    return chosen | {name: shown[number] if number < len(shown) else "-1"}
 
 
 class ChildProcessFailed(Exception):
@@ -68,6 +109,7 @@ def call(
     device: str = "cpu",
     threads: int | None = None,
     limit_s: float = 600,
+    gpu: str = "",
 ) -> Any:
     """The result of `target` in a new process with the environment of `framework`.
 
@@ -79,6 +121,7 @@ def call(
         device: `cpu`, with which no GPU is visible, or another kind.
         threads: what the numerical libraries are limited to; None leaves their defaults.
         limit_s: seconds it may take, the start of the process included.
+        gpu: which GPU it sees, if `device` is `gpu`.
 
     Raises:
         ChildProcessFailed: if it fails or takes longer than `limit_s`.
@@ -89,7 +132,7 @@ def call(
             subprocess.run(
                 command("harness.frameworks.child_process", target, str(result)),
                 input=json.dumps(arguments),
-                env=environment(framework, device, threads, dtype),
+                env=environment(framework, device, threads, dtype, gpu=gpu),
                 capture_output=True,
                 text=True,
                 timeout=limit_s,

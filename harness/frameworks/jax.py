@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from harness.core.domain import usable_cores
-from harness.core.framework import Framework
+from harness.core.framework import GPU_OUT_OF_MEMORY, Framework
 from harness.core.problem import Gradients, Problem
 from harness.core.workload import Arrays, Workload
 from harness.frameworks.base import Adapter, Device, Kernels, with_state
@@ -25,9 +26,10 @@ FRAMEWORK = Framework(
     light="#1546c4",
     dark="#6aa3ff",
     precision="full float32: TF32 is off for the process; 64-bit types only if asked for",
+    autotuning="XLA chooses convolutions and products by trying, while it compiles",
     memory="XLA's own; GPU memory is not taken in advance",
     result="waited for on the device; NumPy is outside",
-    out_of_memory=("RESOURCE_EXHAUSTED", "out of memory", "allocate memory"),
+    out_of_memory=("RESOURCE_EXHAUSTED", "out of memory", "allocate memory", *GPU_OUT_OF_MEMORY),
     data_dependent=("TracerBoolConversion", "ConcretizationTypeError"),
     rooflines=("gpu",),
     workload_template="jax",
@@ -51,9 +53,20 @@ class JaxAdapter(Adapter):
         self.ops = importlib.import_module("harness.ops.jax")
 
     @staticmethod
-    def environment(dtype: str = "float32") -> dict[str, str]:
-        """No preallocation of GPU memory; float64 stays float64 when it is asked for, and only then."""
-        return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_ENABLE_X64": "1" if dtype == "float64" else "0"}
+    def environment(dtype: str = "float32", device: str = "any") -> dict[str, str]:
+        """No preallocation of GPU memory, and all of it if needed; float64 stays float64 if asked for, and only then.
+
+        JAX starts every platform it knows, whichever is asked for, and one that fails takes the others with it: for
+        the CPU no other is started. A GPU that was asked for has to start.
+        """
+        variables = {
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95",  # the limit otherwise is 75 %, which others do not have
+            "JAX_ENABLE_X64": "1" if dtype == "float64" else "0",
+        }
+        if device != "any":
+            variables["JAX_PLATFORMS"] = "cpu" if device == "cpu" else f"{_gpu_platform()},cpu"
+        return variables
 
     def count_compilations(self) -> Counter:
         """Compilations by XLA."""
@@ -66,17 +79,17 @@ class JaxAdapter(Adapter):
         self.jax.monitoring.register_event_duration_secs_listener(listen)
         return count.read
 
-    def kernels(self, device: Device, values: int, side: int) -> Kernels:
+    def kernels(self, device: Device, values: int, side: int, dtype: str = "float32") -> Kernels:
         """Compiled fills and products. XLA's pool hands the same memory out again, so both fills are one."""
         jax, jnp = self.jax, self.jax.numpy
-        matrix = jax.device_put(jnp.ones((side, side)), device.handle)
+        matrix = jax.device_put(jnp.ones((side, side), dtype), device.handle)
         fill, multiply = jax.jit(lambda value: jnp.full((values,), value)), jax.jit(jnp.matmul)
         one = jax.device_put(1.0, device.handle)
 
         def filled() -> Any:
             return fill(one).block_until_ready()
 
-        return Kernels(filled, filled, lambda: multiply(matrix, matrix).block_until_ready())
+        return Kernels(filled, filled, lambda: multiply(matrix, matrix).block_until_ready(), one.block_until_ready)
 
     def devices(self) -> list[Device]:
         """CPU devices, then GPUs if a plugin for them is installed."""
@@ -84,7 +97,8 @@ class JaxAdapter(Adapter):
         for kind in ("cpu", "gpu"):
             try:
                 handles = self.jax.devices(kind)
-            except RuntimeError:  # JAX's way to say that no such platform is present
+            except RuntimeError as error:  # no such platform is present, or any of them has failed to start
+                self.missing[kind] = str(error).strip().partition("\n")[0]
                 continue
             found += [Device(kind, f"{handle.device_kind} {handle}", handle) for handle in handles]
         return found
@@ -108,6 +122,10 @@ class JaxAdapter(Adapter):
         """Block until every leaf is ready."""
         return self.jax.block_until_ready(output)  # type: ignore[no-any-return]
 
+    def holds(self, array: Any, device: Device) -> bool:
+        """Whether the array is on that device, and on no other."""
+        return bool(array.devices() == {device.handle})
+
     def numpy(self, array: Any) -> np.ndarray[Any, Any]:
         """A copy on the host."""
         return np.asarray(array)
@@ -117,16 +135,31 @@ class JaxAdapter(Adapter):
         return ", ".join(sorted(str(device) for device in array.devices()))
 
     def start_memory(self, device: Device) -> None:
-        """JAX cannot reset its peak; one worker measures one strategy, so the peak is that strategy's own."""
+        """Read the counters: JAX cannot reset its peak, which is the whole process's."""
+        self._before = device.handle.memory_stats() or {}
 
     def peak_memory(self, device: Device) -> int | None:
-        """`peak_bytes_in_use` of the GPU's allocator."""
-        statistics = device.handle.memory_stats() or {}
-        return statistics.get("peak_bytes_in_use")
+        """Peak of the allocator above its state at `start_memory`; None unless it is higher than any earlier peak."""
+        before, now = self._before.get("peak_bytes_in_use"), (device.handle.memory_stats() or {})
+        peak = now.get("peak_bytes_in_use")
+        if peak is None or before is None or peak <= before:
+            return None
+        return int(peak - self._before["bytes_in_use"])
+
+    def free_memory(self, device: Device) -> int | None:
+        """The limit of XLA's allocator without what is in use."""
+        found = device.handle.memory_stats() or {}
+        return found["bytes_limit"] - found["bytes_in_use"] if "bytes_limit" in found else None
 
     def threads(self) -> dict[str, int]:
         """XLA's pool on the CPU has one thread per core that this process may run on."""
         return {"xla_cpu_pool": len(usable_cores())}
+
+
+def _gpu_platform() -> str:
+    """JAX's name of the platform of GPUs, by the plugin that is installed."""
+    rocm = any(module.name.startswith("jax_rocm") for module in pkgutil.iter_modules())
+    return "rocm" if rocm else "cuda"
 
 
 ADAPTER = JaxAdapter

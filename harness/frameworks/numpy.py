@@ -43,10 +43,10 @@ class NumpyAdapter(Adapter):
 
         self.ops = importlib.import_module("harness.ops.numpy")
 
-    def kernels(self, device: Device, values: int, side: int) -> Kernels:
+    def kernels(self, device: Device, values: int, side: int, dtype: str = "float32") -> Kernels:
         """Fills by as many threads as there are cores, and the product of the BLAS."""
         cores = len(usable_cores())
-        matrix = np.random.default_rng(0).random((side, side), dtype=np.float32)
+        matrix = np.random.default_rng(0).random((side, side)).astype(dtype)
         product, reused = np.empty_like(matrix), np.zeros(values, np.float32)
         pool = ThreadPoolExecutor(cores)
 

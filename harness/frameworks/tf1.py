@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from harness.core.framework import Framework
 from harness.core.problem import Gradients, GraphProblem, Problem
 from harness.core.workload import Arrays, Workload, cast
-from harness.frameworks._tensorflow import TENSORFLOW, TensorFlowAdapter
+from harness.frameworks._tensorflow import TENSORFLOW, TensorFlowAdapter, add_placements
 from harness.frameworks.base import Device, with_state
 
 FRAMEWORK = Framework(
@@ -86,13 +87,41 @@ class TensorFlow1Adapter(TensorFlowAdapter):
         """The array itself."""
         return np.asarray(array)
 
+    @contextlib.contextmanager
+    def placements(self) -> Iterator[Counter[tuple[str, str]]]:
+        """A session tells it of a run that asks; a callable is run once more, on zeros, since it cannot ask."""
+        found = Counter[tuple[str, str]]()
+        options = self.tf1.RunOptions(output_partition_graphs=True)
+        callables: list[tuple[Any, Any, Sequence[Any]]] = []
+        session = self.tf1.Session
+        run, make_callable = session.run, session.make_callable
+
+        def recorded(this: Any, fetches: Any, feed_dict: Any = None, *_: Any, **__: Any) -> Any:
+            told = self.tf1.RunMetadata()
+            values = run(this, fetches, feed_dict, options, told)
+            add_placements(found, told.partition_graphs)
+            return values
+
+        def remembered(this: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
+            callables.append((this, fetches, feed_list or ()))
+            return make_callable(this, fetches, feed_list, accept_options)
+
+        session.run, session.make_callable = recorded, remembered
+        try:
+            yield found
+            for this, fetches, feeds in callables:
+                recorded(this, fetches, {x: np.zeros(x.shape, x.dtype.as_numpy_dtype) for x in feeds})
+        finally:
+            session.run, session.make_callable = run, make_callable
+
     def _device(self, handle: str) -> AbstractContextManager[Any]:
-        device: AbstractContextManager[Any] = self.tf1.device(handle if "GPU" in handle else None)
+        device: AbstractContextManager[Any] = self.tf1.device(None if handle == "/device:CPU:0" else handle)
         return device
 
     def _config(self) -> Any:
         config = self.tf1.ConfigProto()
         config.gpu_options.allow_growth = True
+        config.allow_soft_placement = True  # what has no GPU kernel is computed on the CPU, and marked
         if self.limit is not None:
             config.intra_op_parallelism_threads = self.limit
             config.inter_op_parallelism_threads = self.limit

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,9 +13,9 @@ import numpy as np
 from harness.core.framework import Framework
 from harness.core.problem import Gradients, Problem
 from harness.core.workload import Arrays, Workload
-from harness.frameworks._tensorflow import TENSORFLOW, TensorFlowAdapter
-from harness.frameworks.base import Device, first_array, with_state
-from harness.frameworks.instrumentation import Count, Counter
+from harness.frameworks import instrumentation
+from harness.frameworks._tensorflow import TENSORFLOW, TensorFlowAdapter, add_placements
+from harness.frameworks.base import Device, with_state
 
 FRAMEWORK = Framework(
     name="tf2",
@@ -35,14 +36,14 @@ class TensorFlow2Adapter(TensorFlowAdapter):
         super().__init__(threads)
         self.array_types = (self.tf.Tensor,)
 
-    def count_compilations(self) -> Counter:
+    def count_compilations(self) -> instrumentation.Counter:
         """Traces of `tf.function`: each, and each call of `tf.vectorized_map` outside one, makes a FuncGraph.
 
         TensorFlow has no public counter that covers functions which a strategy keeps to itself.
         """
         from tensorflow.python.framework.func_graph import FuncGraph
 
-        count = Count()
+        count = instrumentation.Count()
         original = FuncGraph.__init__
 
         def counted(graph: Any, *arguments: Any, **keywords: Any) -> None:
@@ -69,12 +70,14 @@ class TensorFlow2Adapter(TensorFlowAdapter):
     def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
         """The batch as constants on `device`."""
         with self.tf.device(device.handle):
-            return {name: self.tf.constant(value) for name, value in batch.items()}
+            placed = {name: self.tf.constant(value) for name, value in batch.items()}
+        self.wait(placed)
+        return placed
 
     def scope(self, problem: Problem) -> AbstractContextManager[Any]:
-        """Operations are placed on the problem's device."""
+        """Operations are placed on the problem's device; the first CPU is where they are placed anyway."""
         scope: AbstractContextManager[Any] = self.tf.device(problem.device)
-        return scope if "GPU" in problem.device else contextlib.nullcontext()
+        return contextlib.nullcontext() if problem.device == "/device:CPU:0" else scope
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Mapping[str, Any]]:
         """`GradientTape.gradient`, eagerly; the gradient of a lookup becomes a dense array."""
@@ -89,10 +92,32 @@ class TensorFlow2Adapter(TensorFlowAdapter):
 
     def wait(self, output: Gradients) -> Gradients:
         """A GPU is synchronised; a `tf.function` on the CPU returns when its work is done."""
-        array = first_array(output)
-        if array is not None and "GPU" in array.device:
-            self.tf.test.experimental.sync_devices()
+        if self.used is not None and self.used.kind == "gpu":
+            with self.tf.device(self.used.handle):
+                self.tf.raw_ops.SyncDevice()
         return output
+
+    @contextlib.contextmanager
+    def placements(self) -> Iterator[Counter[tuple[str, str]]]:
+        """A function keeps where its operations are when it is called for the first time."""
+        found = Counter[tuple[str, str]]()
+        context = self._context()
+        context.enable_graph_collection()
+        try:
+            yield found
+        finally:
+            collected = context.export_run_metadata()
+            context.disable_graph_collection()
+            add_placements(found, collected.partition_graphs if collected else ())
+
+    def _context(self) -> Any:
+        from tensorflow.python.eager import context
+
+        return context.context()
+
+    def holds(self, array: Any, device: Device) -> bool:
+        """Whether the tensor is on that device."""
+        return bool(self.device_of(array) == device.handle)
 
     def numpy(self, array: Any) -> np.ndarray[Any, Any]:
         """A copy on the host."""
@@ -104,15 +129,13 @@ class TensorFlow2Adapter(TensorFlowAdapter):
         return "/device:" + str(array.device).rpartition("/device:")[2]
 
     def peak_memory(self, device: Device) -> int | None:
-        """Peak of TensorFlow's GPU allocator."""
-        if device.kind != "gpu":
-            return None
-        return int(self.tf.config.experimental.get_memory_info(f"GPU:{device.name[-1]}")["peak"])
+        """Peak of TensorFlow's GPU allocator above what was taken at `start_memory`."""
+        return int(self.tf.config.experimental.get_memory_info(device.handle[-5:])["peak"] - self._before)
 
     def start_memory(self, device: Device) -> None:
         """Reset that peak."""
-        if device.kind == "gpu":
-            self.tf.config.experimental.reset_memory_stats(f"GPU:{device.name[-1]}")
+        self.tf.config.experimental.reset_memory_stats(device.handle[-5:])
+        self._before = self.tf.config.experimental.get_memory_info(device.handle[-5:])["current"]
 
 
 ADAPTER = TensorFlow2Adapter

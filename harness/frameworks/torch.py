@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.framework import Framework
-from harness.core.problem import Gradients, Problem
+from harness.core.framework import GPU_OUT_OF_MEMORY, Framework
+from harness.core.problem import Problem
 from harness.core.workload import Arrays, Workload
-from harness.frameworks.base import Adapter, Device, Kernels, first_array, with_state
+from harness.frameworks.base import Adapter, Device, Kernels, with_state
 from harness.frameworks.instrumentation import Counter
 
 FRAMEWORK = Framework(
@@ -24,10 +24,11 @@ FRAMEWORK = Framework(
     start_s=3.0,
     light="#0c7b56",
     dark="#4be3a4",
-    precision="full float32: TF32 is off for the process, and in matmul and cuDNN",
+    precision="full float32: TF32 is off for the process, and in matmul and cuDNN; bfloat16 adds up in float32",
+    autotuning="cuDNN chooses convolutions by trying, in the warm-up",
     memory="PyTorch's own",
     result="waited for on the device; NumPy is outside",
-    out_of_memory=("out of memory", "OutOfMemory", "not enough memory", "allocate memory"),
+    out_of_memory=("out of memory", "OutOfMemory", "not enough memory", "allocate memory", *GPU_OUT_OF_MEMORY),
     data_dependent=("data-dependent control flow",),
     rooflines=("gpu",),
     workload_template="torch",
@@ -39,6 +40,7 @@ class TorchAdapter(Adapter):
 
     name = "torch"
     reorders = True
+    _hidden = False
 
     def __init__(self, threads: int | None) -> None:
         super().__init__(threads)
@@ -48,6 +50,8 @@ class TorchAdapter(Adapter):
             torch.set_num_threads(threads)
         torch.backends.cuda.matmul.allow_tf32 = False  # all frameworks get full float32 precision
         torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cudnn.benchmark = True  # shapes are fixed; XLA and TensorFlow choose by trying, too
         self.torch = torch
         self.array_types = (torch.Tensor,)
         self.ops = importlib.import_module("harness.ops.torch")
@@ -61,10 +65,10 @@ class TorchAdapter(Adapter):
 
         return read
 
-    def kernels(self, device: Device, values: int, side: int) -> Kernels:
+    def kernels(self, device: Device, values: int, side: int, dtype: str = "float32") -> Kernels:
         """Fills and products on a GPU, each synchronised."""
         torch = self.torch
-        matrix = torch.rand((side, side), device=device.handle)
+        matrix = torch.rand((side, side), device=device.handle, dtype=getattr(torch, dtype))
         reused = torch.zeros(values, device=device.handle)
 
         def done(call: Callable[[], Any]) -> Callable[[], None]:
@@ -78,15 +82,25 @@ class TorchAdapter(Adapter):
             done(lambda: reused.fill_(1)),
             done(lambda: torch.full((values,), 1.0, device=device.handle)),
             done(lambda: matrix @ matrix),
+            done(lambda: None),
         )
 
+    def hide_accelerators(self) -> None:
+        """CUDA is not asked for."""
+        self._hidden = True
+
     def devices(self) -> list[Device]:
-        """The CPU, then every CUDA device."""
-        torch = self.torch
-        gpus = [
-            Device("gpu", f"{torch.cuda.get_device_name(index)} cuda:{index}", torch.device("cuda", index))
-            for index in range(torch.cuda.device_count())
-        ]
+        """The CPU, then every CUDA device; that one cannot be started is a reason, no failure."""
+        torch, gpus = self.torch, list[Device]()
+        if self._hidden:
+            return [Device("cpu", "cpu", torch.device("cpu"))]
+        try:
+            torch.cuda.init()  # `device_count` may count by the driver's library what CUDA cannot start
+            for index in range(torch.cuda.device_count()):
+                name = torch.cuda.get_device_name(index)
+                gpus.append(Device("gpu", f"{name} cuda:{index}", torch.device("cuda", index)))
+        except Exception as error:  # a build without CUDA raises AssertionError, a driver that is too old RuntimeError
+            self.missing["gpu"] = str(error).strip().partition("\n")[0]
         return [Device("cpu", "cpu", torch.device("cpu")), *gpus]
 
     def _bind(self, workload: Workload, floats: Arrays, state: Arrays, device: Device, batch_size: int) -> Problem:
@@ -96,7 +110,9 @@ class TorchAdapter(Adapter):
 
     def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
         """The batch as tensors that own their memory."""
-        return self._tensors(batch, device)
+        placed = self._tensors(batch, device)
+        self.wait(placed)
+        return placed
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Mapping[str, Any]]:
         """`torch.func.grad`."""
@@ -109,12 +125,15 @@ class TorchAdapter(Adapter):
         """While `torch.compile` traces."""
         return bool(self.torch.compiler.is_compiling())
 
-    def wait(self, output: Gradients) -> Gradients:
-        """Synchronise the CUDA device that holds the result; on the CPU nothing is pending."""
-        array = first_array(output)
-        if array is not None and array.is_cuda:
-            self.torch.cuda.synchronize(array.device)
+    def wait(self, output: Any) -> Any:
+        """Synchronise the CUDA device; on the CPU nothing is pending."""
+        if self.used is not None and self.used.kind == "gpu":
+            self.torch.cuda.synchronize(self.used.handle)
         return output
+
+    def holds(self, array: Any, device: Device) -> bool:
+        """Whether the tensor is on that device."""
+        return bool(array.device == device.handle)
 
     def numpy(self, array: Any) -> np.ndarray[Any, Any]:
         """A copy on the host."""
@@ -129,15 +148,22 @@ class TorchAdapter(Adapter):
 
     def start_memory(self, device: Device) -> None:
         """Reset the peak of the caching allocator."""
-        if device.kind == "gpu":
-            self.torch.cuda.reset_peak_memory_stats(device.handle)
-            self._before = self.torch.cuda.memory_allocated(device.handle)
+        self.torch.cuda.reset_peak_memory_stats(device.handle)
+        self._before = self.torch.cuda.memory_allocated(device.handle)
 
     def peak_memory(self, device: Device) -> int | None:
         """Peak of the caching allocator above its state at `start_memory`."""
-        if device.kind != "gpu":
-            return None
         return int(self.torch.cuda.max_memory_allocated(device.handle) - self._before)
+
+    def free_memory(self, device: Device) -> int | None:
+        """What CUDA has free, and what the caching allocator keeps without using it."""
+        cuda = self.torch.cuda
+        kept = cuda.memory_reserved(device.handle) - cuda.memory_allocated(device.handle)
+        return int(cuda.mem_get_info(device.handle)[0] + kept)
+
+    def release_memory(self) -> None:
+        """Empty the caching allocator."""
+        self.torch.cuda.empty_cache()
 
     def threads(self) -> dict[str, int]:
         """Threads within one operation and between operations."""

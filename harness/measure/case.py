@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core.domain import DTYPES
 from harness.core.problem import Batch, Gradients, Losses, Parameters, Problem, Step
@@ -14,7 +16,7 @@ from harness.core.records import Mark, MarkKind, Measurement, Status, Task
 from harness.core.strategy import Strategy
 from harness.core.workload import Arrays, Workload, cast
 from harness.frameworks import Adapter, Device, instrumentation
-from harness.frameworks.base import first_array, to_numpy
+from harness.frameworks.base import first_array, misplaced, to_numpy
 from harness.measure import timing_checks
 from harness.measure.memory import Memory
 from harness.measure.timer import (
@@ -119,11 +121,15 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
     before = timing_checks.digests(adapter, problem, batches) if task.checks else {}
     memory = Memory(adapter, subject.device)
     with adapter.scope(problem):
-        with instrumentation.slow_fallbacks() as fallbacks:
+        watched = adapter.placements() if subject.device.kind != "cpu" else nullcontext(Counter[tuple[str, str]]())
+        with instrumentation.slow_fallbacks() as fallbacks, watched as placed:
             step, output, build_s, first_call_s = build(subject, problem, batches[0])
         columns: dict[str, Any] = {"build_s": build_s, "first_call_s": first_call_s, "facts": problem.facts}
         if broken := timing_checks.contract(adapter, output):
             return task.row(batch_size, Status.DISAGREES, broken, broken="contract", **columns)
+        elsewhere = beside_the_device(placed, subject.device)
+        if broken := misplaced(adapter, output, subject.device, subject.strategy.every_device) or elsewhere.all:
+            return task.row(batch_size, Status.DISAGREES, broken, broken="device", **columns)
         started = time.perf_counter()
         fetched = subject.fetch(output)
         fetch_s = time.perf_counter() - started
@@ -153,6 +159,7 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
             columns |= _columns(timing, warm, task.most_rounds) | {"retraces": retraces}
             evaluations = (subject.instruments.evaluations.count - evaluated) / len(timing.samples_ns)
             marks = _marks(warm, retraces, loops, subject.instruments.forks(), size, evaluations / batch_size)
+            fallbacks += filter(None, [elsewhere.some])
             columns["marks"] = (*marks, *(Mark(MarkKind.SLOW_FALLBACK, text) for text in fallbacks))
             if verdict.status is Status.OK and task.checks:
                 verdict = _with_problem(verdict, _problems(subject, step, batches, references, timing))
@@ -176,17 +183,44 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
 
 
 def refuse_what_cannot_fit(subject: Subject, batch_size: int) -> None:
-    """Raise MemoryError if the rows alone take more than what is free; nothing has been built yet."""
-    if subject.device.kind != "cpu" or subject.task.quantity != "gradients":
+    """Raise MemoryError if the rows alone take more than what is free; nothing has been built yet.
+
+    Rows on another device than the CPU have to fit there, and into the host's memory when they are fetched.
+    """
+    if subject.task.quantity != "gradients":
         return
     values = sum(value.size for value in subject.workload.initial_parameters(subject.task.seed).values())
     itemsize = DTYPES[subject.task.dtype]
-    needed, free = batch_size * values * itemsize, available_bytes()
-    if needed > free:
-        raise MemoryError(
-            f"predicted: {batch_size} rows of {values:,} values take {needed / 2**30:.1f} GiB, "
-            f"{free / 2**30:.1f} GiB are free"
-        )
+    places: dict[str, int | None] = {"": available_bytes()}
+    if subject.device.kind != "cpu":
+        places[f" on {subject.device.name}"] = subject.adapter.free_memory(subject.device)
+    needed = batch_size * values * itemsize
+    for place, free in places.items():
+        if free is not None and needed > free:
+            raise MemoryError(
+                f"predicted: {batch_size} rows of {values:,} values take {needed / 2**30:.1f} GiB, "
+                f"{free / 2**30:.1f} GiB are free{place}"
+            )
+
+
+class Elsewhere(NamedTuple):
+    """What was computed beside the device: in words if it was all, in words if it was some of it."""
+
+    all: str = ""
+    some: str = ""
+
+
+def beside_the_device(placed: Counter[tuple[str, str]], device: Device) -> Elsewhere:
+    """What the graphs' operations say about where they were computed; nothing where there are no graphs."""
+    others = Counter[str]()
+    for (operation, place), count in placed.items():
+        others[operation] += count if place != device.handle else 0
+    count, of = others.total(), placed.total()
+    if not count:
+        return Elsewhere()
+    named = ", ".join(f"{operation} ({number})" for operation, number in others.most_common(3))
+    text = f"{count} of {of} operations of its graphs were computed elsewhere than on {device.name}: {named}"
+    return Elsewhere(all=text) if count == of else Elsewhere(some=text)
 
 
 def rounds_for(task: Task, warm: Warmup) -> int:

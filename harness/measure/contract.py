@@ -24,6 +24,10 @@ CONTRACT: Mapping[str, Requirement] = {
         "returns a dict of the framework's own arrays, or a list of one such dict per instance",
         "return plain dicts, and leave the conversion to NumPy to the harness",
     ),
+    "device": Requirement(
+        "every array of the result lies on the device that is measured, and was computed there",
+        "create arrays on problem.device, and copy nothing to the host",
+    ),
     "names": Requirement(
         "every parameter has its gradient, under its own name",
         "return exactly the keys of problem.parameters",

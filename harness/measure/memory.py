@@ -15,15 +15,19 @@ class Memory:
     def __init__(self, adapter: Adapter, device: Device) -> None:
         self._adapter = adapter
         self._device = device
-        adapter.start_memory(device)
+        if device.kind != "cpu":
+            adapter.start_memory(device)
+            return
         with suppress(OSError):  # Linux: makes the present state the peak so far
             Path("/proc/self/clear_refs").write_text("5")
         self._before = status_bytes("VmRSS")
 
     def peak_above_start(self) -> int | None:
-        """Bytes that the peak lies above the state at the start; None where the system does not tell."""
-        on_device = self._adapter.peak_memory(self._device)
-        if on_device is not None:
-            return on_device
+        """Bytes that the peak lies above the state at the start; None where nobody tells.
+
+        Memory of the host never stands for that of a device.
+        """
+        if self._device.kind != "cpu":
+            return self._adapter.peak_memory(self._device)
         peak = status_bytes("VmHWM")
         return None if peak is None or self._before is None else max(0, peak - self._before)

@@ -9,10 +9,12 @@ cannot be taken for a row.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import re
 import signal
+import statistics
 import sys
 import sysconfig
 import tempfile
@@ -27,6 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness import frameworks
@@ -43,6 +46,12 @@ from harness.system.interference import calibration_s
 
 Emit = Callable[[dict[str, Any]], None]
 
+POISONED = re.compile(
+    r"(CUDA|HIP) error|CUDA_ERROR_(ILLEGAL|LAUNCH|ASSERT|MISALIGNED|HARDWARE|ECC)|device-side assert|"
+    r"(cuda|hip)Error(Illegal|Launch|Assert|Misaligned)|CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED"
+)
+"""What is said of an error after which a process can use a GPU no more: CUDA runtime API, cudaErrorLaunchFailure."""
+
 
 class Worker:
     """A pytest plugin that carries the job: it parametrises `harness.measure.pytest_item` and measures every case."""
@@ -54,9 +63,10 @@ class Worker:
         task = job[0]
         forks = instrumentation.forks()
         started = time.perf_counter()
-        self.adapter = frameworks.load(task.framework, task.threads)
+        self.adapter = frameworks.load(task.framework, task.threads, task.device)
         self.import_s = time.perf_counter() - started
         self.device = self.adapter.device(task.device)
+        self.wait_s = empty_wait_s(self.adapter, self.device) if task.device != "cpu" else None
         self.instruments = Instruments(self.adapter.count_compilations(), forks, Evaluations())
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -77,6 +87,7 @@ class Worker:
         row = replace(
             row,
             import_s=self.import_s,
+            wait_s=self.wait_s,
             case_s=time.perf_counter() - clock,
             pulse_s=max(pulse, calibration_s()),
             started=started.isoformat(timespec="seconds"),
@@ -84,18 +95,29 @@ class Worker:
         if (least := least_seconds(row)) is not None:
             self.measured[task.strategy, task.workload].append((batch_size, least))
         self.emit({"event": "row", "row": row.as_json()})
+        if row.status is Status.ERROR and POISONED.search(f"{row.reason} {row.detail}"):
+            self.emit({"event": "renew"})
+            os._exit(0)  # every later case would fail in this process, whatever it does
 
     def _row(self, task: Task, batch_size: int, stopwatch: Stopwatch) -> Measurement:
         try:
             workload = find_workloads.find(task.source or task.workload)
-            subject = Subject(task, _strategy(task), workload, self.adapter, self.device, self.instruments)
+            strategy = _strategy(task)
+            subject = Subject(task, strategy, workload, self.adapter, self.device, self.instruments)
             if (expected := self._expected_s(subject, batch_size)) > task.limit_s:
                 reason = f"{expected:.0f} s expected from smaller batches, the limit is {task.limit_s:g} s"
                 return task.row(batch_size, Status.SKIPPED, reason, skip_cause=SkipCause.LIMIT)
             return measure(subject, batch_size, stopwatch)
         except Exception as error:
             status, reason = classify(error, framework(task.framework))
+            if status is Status.OUT_OF_MEMORY:
+                self._release_memory()
             return task.row(batch_size, status, reason, detail="" if status is Status.UNSUPPORTED else _last_frames())
+
+    def _release_memory(self) -> None:
+        """Give back what a case that ran out of memory still holds."""
+        gc.collect()
+        self.adapter.release_memory()
 
     def _expected_s(self, subject: Subject, batch_size: int) -> float:
         """What the case will take at least, judged by smaller ones; 0 if they raise no doubt.
@@ -110,9 +132,22 @@ class Worker:
         return predict.extrapolate(history, batch_size)
 
 
+def empty_wait_s(adapter: frameworks.Adapter, device: frameworks.Device) -> float:
+    """Seconds of waiting for a device on which nothing is pending, the median of many; it is warm after them."""
+    placed = adapter.place({"nothing": np.zeros(1, np.float32)}, device)
+    times = []
+    for _ in range(100):
+        started = time.perf_counter()
+        adapter.wait(placed)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
 def _strategy(task: Task) -> Strategy:
     """The strategy of a task, if all that it needs is installed."""
     strategy = find_strategies.load(task.loads or task.strategy, task.plugin)
+    if task.device not in strategy.devices:
+        raise strategy_.Unsupported(f"{task.strategy} runs on {' and '.join(strategy.devices)} only")
     for package in strategy.requires:
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"{package} is not installed; {task.strategy} needs it", name=package)

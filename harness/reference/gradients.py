@@ -53,7 +53,7 @@ class ReferenceGradients:
         self, workload: Workload, parameters: Arrays, batch: Arrays, dtype: str, alternative_forms: bool = False
     ) -> None:
         self.workload = workload
-        self.adapter: Adapter = frameworks.load(framework(workload))
+        self.adapter: Adapter = frameworks.load(framework(workload), device="cpu")
         self.device = self.adapter.device("cpu")
         imitated = self.adapter.name == "numpy" and dtype == "bfloat16"
         self.dtype = "float32" if imitated else dtype
@@ -103,7 +103,7 @@ def _functions(
 
     Objects at other parameters share them, so that JAX compiles them once.
     """
-    adapter = frameworks.load(name)
+    adapter = frameworks.load(name, device="cpu")
     ops = _other_forms(adapter.ops) if alternative_forms and name == "numpy" else adapter.ops
     ops = _imitation(ops) if imitated else ops
 

@@ -14,6 +14,7 @@ from harness.analysis import predict
 from harness.core import find_workloads, store
 from harness.core.records import Case, Job, Mark, MarkKind, Measurement, SkipCause, Status, Task
 from harness.core.strategy import Strategy
+from harness.frameworks.base import no_device
 from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build
 from harness.reference.workload_info import workload_info
@@ -179,7 +180,8 @@ def absent(task: Task, seen: Seen) -> str:
     devices = seen["devices"]
     if any(device["kind"] == task.device for device in devices):
         return ""
-    return f"{task.framework} sees no {task.device} here, only: {', '.join(device['name'] for device in devices)}"
+    why = (seen.get("missing") or {}).get(task.device, "")
+    return no_device(task.framework, task.device, [device["name"] for device in devices], why)
 
 
 def steady_share(run: store.Run) -> float | None:

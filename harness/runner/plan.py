@@ -36,6 +36,7 @@ class Plan:
         cpus: the cores that workers are bound to; None leaves them all.
         allocators: memory policies, each measured: `default`, `reuse`.
         baseline: the strategy that speed-ups are relative to; empty if there is none.
+        gpu: which GPU is measured, as `harness.frameworks.child_process.visible` takes it; the first if empty.
         control: whether the baseline is measured under a second name too: how far the two are apart is noise.
         budget_s: what the whole run may take; None leaves it as long as it needs.
     """
@@ -57,6 +58,7 @@ class Plan:
     control: bool = True
     budget_s: float | None = None
     seed: int = 0
+    gpu: str = ""
 
     def source(self, workload: str) -> str:
         """What `workloads.find` takes to find a workload of this plan."""
@@ -193,6 +195,7 @@ def _task(
         loads=strategy.name,
         source=plan.source(workload),
         environment=dict(strategy.environment),
+        gpu="all" if strategy.every_device else plan.gpu,
     )
 
 

@@ -94,6 +94,8 @@ def _one_worker(job: Job) -> Iterator[Measurement]:
                     waiting.pop(0)
                     yield row
                     deadline.restart(START_LIMIT_S)
+                elif event["event"] == "renew":
+                    return
                 else:
                     break
             code = process.poll()
@@ -169,8 +171,9 @@ def _spawn(job: Job, stderr: IO[str], tag: str) -> tuple[subprocess.Popen[str], 
         stderr=stderr,
         pass_fds=(write_end,),
         env={
-            **environment(task.framework, task.device, task.threads, task.dtype, task.allocator),
-            **task.environment,
+            **environment(
+                task.framework, task.device, task.threads, task.dtype, task.allocator, task.gpu, task.environment
+            ),
             TAG: tag,
         },
         start_new_session=True,

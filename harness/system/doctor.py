@@ -161,7 +161,7 @@ def why_not(package: str, framework: str) -> str:
     """Why a package cannot be imported in a process of that framework; empty if it can."""
     try:
         target = "harness.system.doctor:import_here"
-        child_process.call(target, package, framework=framework, device="any", limit_s=START_LIMIT_S)
+        child_process.call(target, package, framework=framework, limit_s=START_LIMIT_S)
     except ChildProcessFailed as error:
         return f"importing it failed: {error}"
     return ""

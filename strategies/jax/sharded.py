@@ -10,6 +10,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
     source="JAX documentation: manual parallelism with shard_map",
     environment={"XLA_FLAGS": f"--xla_force_host_platform_device_count={CORES}"},
     full_only=True,
+    every_device=True,
 )
 def sharded(problem: Problem) -> Step:
     """`shard_map` of `vmap(grad)`: the batch is sharded over all devices, each core of the host being one.
