@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,8 +15,8 @@ from harness.advise.prior import Model, PriorResult
 from harness.advise.race import Question, Race
 from harness.cli.app import app
 from harness.core.find_strategies import Catalogue, discover
-from harness.core.records import Job, Measurement, Status
 from harness.core.strategy import Strategy
+from tests.stub_machine import Machine
 
 QUESTION = Question(
     name="policy",
@@ -36,36 +34,6 @@ def strategies(*names: str) -> list[tuple[Strategy, float]]:
     """Made-up strategies of numpy, all equally promising."""
     known = discover().find("numpy/autograd-loop")
     return [(replace(known, name=f"numpy/{name}"), 1.0) for name in names]
-
-
-class Machine:
-    """Stands in for worker processes: every strategy has a time, and every process errs by a factor of its own."""
-
-    def __init__(self, microseconds: dict[str, float], spread: float = 0.0) -> None:
-        self.microseconds = microseconds
-        self.spread = spread
-        self.rng = np.random.default_rng(0)
-        self.jobs: list[list[str]] = []
-
-    def measure(self, job: Job) -> Iterator[Measurement]:
-        self.jobs.append([task.strategy for task in job])
-        for task in job:
-            typical = self.microseconds[task.strategy.partition("/")[2]]
-            if typical < 0:
-                yield task.row(task.batch_sizes[0], Status.DISAGREES, "wrong on purpose")
-                continue
-            of_process = typical * float(np.exp(self.rng.normal(0, self.spread)))
-            samples = of_process * self.rng.uniform(0.99, 1.01, 50) * 1000
-            yield task.row(
-                task.batch_sizes[0],
-                Status.OK,
-                samples_ns=tuple(int(sample) for sample in samples),
-                median_s=of_process * 1e-6,
-                build_s=0.1,
-                first_call_s=0.2,
-                import_s=0.0,
-                case_s=0.0,
-            )
 
 
 def hold(machine: Machine, monkeypatch: pytest.MonkeyPatch, names: list[str], within_s: float = 60) -> Race:
