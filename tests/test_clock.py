@@ -122,6 +122,7 @@ def test_work_between_two_calls_is_outside_the_clock() -> None:
     assert timing_checks.outside(timing()) == ""
 
 
+@pytest.mark.alone
 def test_planted_step_that_only_dispatches_is_caught_by_doubling() -> None:
     queue: list[int] = []
 
@@ -140,12 +141,37 @@ def test_planted_step_that_only_dispatches_is_caught_by_doubling() -> None:
     assert "returns before its work is done" in said
 
 
+@pytest.mark.alone
 def test_a_step_that_does_its_work_passes_doubling() -> None:
     def work(batch: Any) -> dict[str, Any]:
         time.sleep(0.001)
         return {}
 
     assert timing_checks.doubling(ADAPTER, work, [{}], fetch, median_s=0.0011) == ""
+
+
+@pytest.mark.parametrize(
+    ("fresh_s", "said"),
+    [([0.4, 0.4, 0.1, 0.1, 0.1], ""), ([0.4] * 5, "a known one 0.1 s: answers are cached")],
+    ids=["disturbed for a while", "cached"],
+)
+def test_a_machine_that_is_disturbed_for_a_while_is_no_cache(
+    fresh_s: list[float], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, left = 0.0, iter(fresh_s)
+    rows, known = np.array([1.0, 2.0, 3.0]), {"order": np.arange(3)}
+    judge: Any = SimpleNamespace(batch_size=3, permuted=lambda order: None)
+
+    def step(batch: Any) -> dict[str, Any]:
+        nonlocal now
+        now += 0.1 if batch is known else next(left)
+        return {"w": rows[batch["order"]]}
+
+    monkeypatch.setattr(timing_checks, "time", SimpleNamespace(perf_counter=lambda: now))
+
+    found = timing_checks.fresh_batches(ADAPTER, step, dict, known, judge, fetch, "float64", known, seed=0)
+
+    assert found.endswith(said) if said else found == ""
 
 
 def test_output_must_be_plain_dicts_of_the_frameworks_arrays() -> None:

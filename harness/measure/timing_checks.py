@@ -151,8 +151,8 @@ def fresh_batches(
     times: list[float] = []
     familiar: list[float] = []
     for order in _new_orders(np.random.default_rng([seed, reference.batch_size]), reference.batch_size):
-        if len(times) >= 2 and min(times) > SLOW_S:
-            break
+        if len(times) >= 2 and min(times) > SLOW_S and not _is_slower(times, familiar):
+            break  # what looks cached is asked again: a machine that is disturbed makes the honest look so
         started = time.perf_counter()
         adapter.wait(step(known))
         familiar.append(time.perf_counter() - started)
@@ -167,12 +167,17 @@ def fresh_batches(
         if verdict.status is not Status.OK:
             what = "the right sum" if quantity in compare.SUMS else "permuted rows"
             return f"permuted instances do not give {what}: {verdict.reason}"
-    if len(times) > 1 and min(times) > 3 * statistics.median(familiar) + 2e-5:
+    if len(times) > 1 and _is_slower(times, familiar):
         return (
             f"a batch never seen before takes {min(times):.3g} s, a known one {statistics.median(familiar):.3g} s: "
             "answers are cached"
         )
     return ""
+
+
+def _is_slower(times: list[float], familiar: list[float]) -> bool:
+    """Whether every batch that was new took much longer than known ones."""
+    return min(times) > 3 * statistics.median(familiar) + 2e-5
 
 
 def _new_orders(rng: np.random.Generator, size: int) -> Iterator[np.ndarray[Any, Any]]:
