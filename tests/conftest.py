@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -40,13 +41,24 @@ SLOW = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow modules; have tests with one framework run in one process (`--dist loadgroup`), which imports it."""
+    """Mark the tests of slow modules."""
     for item in items:
         if item.path.stem in SLOW:
             item.add_marker(pytest.mark.slow)
-        parameters = getattr(getattr(item, "callspec", None), "params", {})
-        if isinstance(group := parameters.get("framework"), str):
-            item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test marked `alone` while no other process of `pytest -n` runs one.
+
+    Others share `turn`, such a test has it for itself. Whoever asks for it passes `gate` first and keeps it closed
+    while waiting, so that one who needs to be alone is not overtaken for ever.
+    """
+    with Path(__file__).open() as turn:
+        with Path(bound.__file__).open() as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            fcntl.flock(turn, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -284,6 +285,13 @@ def rows(framework: str, dtype: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+REDUCED = re.compile(r"/(vmap|func-vmap|vectorized-map|layer-rules|outer-products)-(norms|weighted-sum|clipped-sum)$")
+"""Strategies that make rows as another one does, which all edges test, and reduce them."""
+
+REDUCTIONS = ("a parameter is used by none", "one column of the output is changed")
+"""Edges for them: parameters of every rank, and one without a gradient."""
+
+
 def verdicts(framework: str, chosen: list[str]) -> dict[str, str]:
     """case -> `ok`, `unsupported`, or what is wrong, for strategies of all quantities; in the framework's process."""
     catalogue = find_strategies.discover()
@@ -291,7 +299,7 @@ def verdicts(framework: str, chosen: list[str]) -> dict[str, str]:
         f"{name} on {key}": _verdict(framework, catalogue.find(name), key, edge)
         for name in chosen
         for key, edge in EDGES.items()
-        if edge.rows
+        if edge.rows and (key in REDUCTIONS or not REDUCED.search(name))
     }
 
 

@@ -22,15 +22,16 @@ from harness.frameworks.child_process import ChildProcessFailed
 class Server:
     """The parent's end of one such process."""
 
-    def __init__(self, framework: str, dtype: str) -> None:
+    def __init__(self, framework: str, dtype: str, optimized: bool) -> None:
         self.stderr: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  open as long as it lives
+        paths = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
+        more = {"PYTHONPATH": paths} | ({} if optimized else {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"})
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.stderr,
-            env=child_process.environment(framework, "cpu", None, dtype)
-            | {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))},
+            env=child_process.environment(framework, "cpu", None, dtype) | more,
             text=True,
         )
 
@@ -56,14 +57,15 @@ class Server:
         return answer["result"]
 
 
-_servers: dict[tuple[str, str], Server] = {}
+_servers: dict[tuple[str, str, bool], Server] = {}
 
 
-def call(target: str, *arguments: Any, framework: str, dtype: str) -> Any:
+def call(target: str, *arguments: Any, framework: str, dtype: str, optimized: bool) -> Any:
     """The result of a function in the process that all tests with this framework and dtype share."""
-    if (framework, dtype) not in _servers:
-        _servers[framework, dtype] = Server(framework, dtype)
-    return _servers[framework, dtype].call(target, *arguments)
+    key = framework, dtype, optimized or framework != "jax"
+    if key not in _servers:
+        _servers[key] = Server(*key)
+    return _servers[key].call(target, *arguments)
 
 
 @atexit.register

@@ -59,6 +59,7 @@ TRANSLATED = {
 MAY_FAIL = ("compare", "doctor")
 """Commands whose exit status 1 is an answer: a case became slower, this machine is busy."""
 
+
 @dataclass(frozen=True)
 class Block:
     """A fenced block: where it stands, its language and its text."""

@@ -89,6 +89,7 @@ KILLS = int(os.environ.get("PERGRAD_TEST_KILLS", "6"))
 """How often a run is killed. Six meet every stage; twenty or more are for a night: PERGRAD_TEST_KILLS=50."""
 
 
+@pytest.mark.alone
 def test_after_kills_at_random_moments_every_case_is_there_exactly_once(tmp_path: Path) -> None:
     rng = random.Random(20)
     orphans: list[psutil.Process] = []

@@ -25,6 +25,7 @@ def only(rows: list[Measurement]) -> Measurement:
     return row
 
 
+@pytest.mark.alone
 def test_the_honest_one_passes_every_check(planted: MeasureQuickly) -> None:
     rows = planted("honest", 1, 3, 8)
 
@@ -60,7 +61,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("stem", "said"), WRONG.items(), ids=WRONG)
+BY_TIME = ("cached_by_value", "cached_by_identity", "works_when_released", "background_thread", "touched_up_later")
+"""Planted strategies that are found out by when they do something, or by how long it takes."""
+
+
+@pytest.mark.parametrize(
+    ("stem", "said"),
+    [pytest.param(*case, id=case[0], marks=[pytest.mark.alone] * (case[0] in BY_TIME)) for case in WRONG.items()],
+)
 def test_planted_lie_disagrees_and_is_named(stem: str, said: str, planted: MeasureQuickly) -> None:
     row = only(planted(stem, 8))
 

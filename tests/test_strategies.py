@@ -5,13 +5,14 @@ A new file in `strategies/` is tested here without touching anything.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
 
 from harness.core import find_strategies
 from harness.core.framework import BUILT_IN as FRAMEWORKS
-from harness.core.records import Status, Task
+from harness.core.records import Measurement, Status, Task
 from harness.core.strategy import Strategy
 from harness.runner import workers
 from tests import bound
@@ -49,19 +50,40 @@ def test_every_strategy_agrees_with_the_reference_or_says_why_not(
     """All strategies of a framework in one process."""
     chosen = [s.name for s in STRATEGIES if s.framework == framework and (s.name not in SLOW or names != SMALL)]
 
-    found = bound.run(bound.verdicts, framework, "float32", names, sizes, chosen, framework=framework)
+    found = bound.run(
+        bound.verdicts, framework, "float32", names, sizes, chosen, framework=framework, optimized=names != SMALL
+    )
 
     assert len(found) == len(names) * len(sizes) * len(chosen)
     assert {case: verdict for case, verdict in found.items() if verdict[0] not in ("ok", "unsupported")} == {}
     assert all(reason for status, reason in found.values() if status == "unsupported")
 
 
-@pytest.mark.parametrize("strategy", [s for s in STRATEGIES if in_a_worker(s)], ids=lambda strategy: strategy.name)
-def test_passes_every_check_in_a_real_worker(strategy: Strategy, task_for: Callable[..., Task]) -> None:
+WORKERS = [
+    pytest.param(s, id=s.name, marks=pytest.mark.xdist_group(f"workers of {s.framework}"))
+    for s in STRATEGIES
+    if in_a_worker(s)
+]
+
+
+@pytest.fixture(scope="module")
+def row_of(task_for: Callable[..., Task]) -> Callable[[Strategy], Measurement]:
+    """The row of one of these strategies; those that can share a worker, which imports their framework, do."""
+
+    @functools.cache
+    def rows(framework: str, environment: tuple[tuple[str, str], ...]) -> dict[str, Measurement]:
+        among = [s for s in STRATEGIES if in_a_worker(s) and (s.framework, s.environment) == (framework, environment)]
+        return {row.strategy: row for row in workers.measure(tuple(task_for(strategy, 3) for strategy in among))}
+
+    return lambda strategy: rows(strategy.framework, strategy.environment)[strategy.name]
+
+
+@pytest.mark.parametrize("strategy", WORKERS)
+def test_passes_every_check_in_a_real_worker(strategy: Strategy, row_of: Callable[[Strategy], Measurement]) -> None:
     if not installed(strategy.framework):
         pytest.skip(f"{strategy.framework} is not installed")
 
-    (row,) = workers.measure((task_for(strategy, 3),))
+    row = row_of(strategy)
 
     if row.status is Status.UNSUPPORTED:
         pytest.skip(row.reason)  # one core cannot be shared out
@@ -81,6 +103,7 @@ def test_explains_itself_in_a_first_line_that_stands_alone(strategy: Strategy) -
     assert strategy.source
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not installed("torch"), reason="torch is not installed")
 def test_a_compiled_strategy_is_not_compiled_again_by_being_watched(task_for: Callable[..., Task]) -> None:
     strategy = next(s for s in STRATEGIES if s.name == "torch/compiled-func-vmap")
