@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -23,8 +23,6 @@ from tests import framework_server
 
 HERE = Path(__file__)
 
-Test = TypeVar("Test", bound=Callable[..., None])
-
 REFERENCES = "PERGRAD_TEST_REFERENCES"
 """Environment variable that names the folder of the references of a test session."""
 
@@ -34,28 +32,14 @@ def installed(framework: str) -> bool:
     return importlib.util.find_spec(framework_of(framework).package) is not None
 
 
-def marks(framework: str) -> list[pytest.MarkDecorator]:
-    """What a test of a framework is given: it is skipped by name where that is not installed, and else run beside the
-    other tests of the framework (`--dist loadgroup`), with which it shares a process.
-    """
-    missing = f"{framework_of(framework).package} is not installed"
-    return [pytest.mark.skipif(not installed(framework), reason=missing), pytest.mark.xdist_group(framework)]
-
-
-def needs(framework: str) -> Callable[[Test], Test]:
-    """Mark a test that computes with one framework."""
-
-    def marked(test: Test) -> Test:
-        for mark in marks(framework):
-            test = mark(test)
-        return test
-
-    return marked
+def needs(framework: str) -> pytest.MarkDecorator:
+    """Skips a test by name where a framework is not installed."""
+    return pytest.mark.skipif(not installed(framework), reason=f"{framework_of(framework).package} is not installed")
 
 
 def each(*names: str) -> list[Any]:
     """Frameworks as parameters of a test."""
-    return [pytest.param(name, marks=marks(name)) for name in names]
+    return [pytest.param(name, marks=needs(name)) for name in names]
 
 
 def run(

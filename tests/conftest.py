@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have tests with one framework run in one process of `pytest -n`, where they share what they start.
+
+    What `--dist loadgroup` is for, which groups nothing with pytest 9.2: pytest-dev/pytest-xdist#1386.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFramework(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            found = FRAMEWORK_OF_A_TEST.search(nodeid)
+            return f"{found[1]} {'strategies' if found[2] else ''}" if found else nodeid
+
+    return ByFramework(config, log)
+
+
+FRAMEWORK_OF_A_TEST = re.compile(r"[\[-](numpy|jax|torch|tf1|tf2)(/[\w-]+)?\]$")
+"""The last parameter of a test: a framework, or a strategy, whose tests are another group of the framework."""
+
+IS_INSIDE_A_TEST = "PYTEST_CURRENT_TEST" in os.environ
+"""Whether a test has started this pytest: it waits for it, and must not be waited for."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Run a test marked `alone` while no other process of `pytest -n` runs one.
@@ -54,6 +79,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     Others share `turn`, such a test has it for itself. Whoever asks for it passes `gate` first and keeps it closed
     while waiting, so that one who needs to be alone is not overtaken for ever.
     """
+    if IS_INSIDE_A_TEST:
+        return (yield)
     with Path(__file__).open() as turn:
         with Path(bound.__file__).open() as gate:
             fcntl.flock(gate, fcntl.LOCK_EX)

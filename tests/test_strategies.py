@@ -59,13 +59,6 @@ def test_every_strategy_agrees_with_the_reference_or_says_why_not(
     assert all(reason for status, reason in found.values() if status == "unsupported")
 
 
-WORKERS = [
-    pytest.param(s, id=s.name, marks=pytest.mark.xdist_group(f"workers of {s.framework}"))
-    for s in STRATEGIES
-    if in_a_worker(s)
-]
-
-
 @pytest.fixture(scope="module")
 def row_of(task_for: Callable[..., Task]) -> Callable[[Strategy], Measurement]:
     """The row of one of these strategies; those that can share a worker, which imports their framework, do."""
@@ -78,7 +71,7 @@ def row_of(task_for: Callable[..., Task]) -> Callable[[Strategy], Measurement]:
     return lambda strategy: rows(strategy.framework, strategy.environment)[strategy.name]
 
 
-@pytest.mark.parametrize("strategy", WORKERS)
+@pytest.mark.parametrize("strategy", [s for s in STRATEGIES if in_a_worker(s)], ids=lambda strategy: strategy.name)
 def test_passes_every_check_in_a_real_worker(strategy: Strategy, row_of: Callable[[Strategy], Measurement]) -> None:
     if not installed(strategy.framework):
         pytest.skip(f"{strategy.framework} is not installed")
