@@ -193,13 +193,13 @@ def test_a_jacobian_of_images_has_one_row_per_instance_and_no_square_of_them(fra
             np.testing.assert_array_equal(rows[name], expected, err_msg=f"{strategy} {name}")
 
 
-@bound.needs("tf2")
-def test_a_jacobian_does_not_depend_on_how_many_iterations_run_at_a_time() -> None:
+@pytest.mark.parametrize("framework", bound.each("tf2"))
+def test_a_jacobian_does_not_depend_on_how_many_iterations_run_at_a_time(framework: str) -> None:
     """If the tape is not persistent, TensorFlow has given other numbers without a word; now it refuses."""
-    answers = run("tf2")["parallel"]
+    answers = run(framework)["parallel"]
     assert set(answers) == set(edges.JACOBIANS["tf2"])
     for strategy, by_iterations in answers.items():
-        assert by_iterations == [run("tf2")["jacobians"][strategy]] * 3, strategy
+        assert by_iterations == [run(framework)["jacobians"][strategy]] * 3, strategy
 
 
 @pytest.mark.parametrize("framework", bound.each(*edges.CHUNKED))
@@ -299,9 +299,9 @@ def concurrent_rows() -> list[bool]:
     ]
 
 
-@bound.needs("tf1")
-def test_concurrent_runs_of_one_session_give_the_same_rows_in_order_every_time() -> None:
-    assert bound.run(concurrent_rows, framework="tf1") == [True] * 20
+@pytest.mark.parametrize("framework", bound.each("tf1"))
+def test_concurrent_runs_of_one_session_give_the_same_rows_in_order_every_time(framework: str) -> None:
+    assert bound.run(concurrent_rows, framework=framework) == [True] * 20
 
 
 def graph_sizes() -> list[list[int]]:
@@ -321,9 +321,9 @@ def graph_sizes() -> list[list[int]]:
     return counts
 
 
-@bound.needs("tf1")
-def test_calls_add_nothing_to_a_graph_which_is_finalized() -> None:
-    for before, after, finalized in bound.run(graph_sizes, framework="tf1"):
+@pytest.mark.parametrize("framework", bound.each("tf1"))
+def test_calls_add_nothing_to_a_graph_which_is_finalized(framework: str) -> None:
+    for before, after, finalized in bound.run(graph_sizes, framework=framework):
         assert (before, finalized) == (after, 1)
 
 
@@ -391,21 +391,21 @@ def rows_of_file(path: str, strategy: str) -> Any:
     return {name: value.tolist() for name, value in rows.items()}
 
 
-@bound.needs("torch")
-def test_a_module_with_a_parameter_and_a_submodule_counts_each_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("framework", bound.each("torch"))
+def test_a_module_with_a_parameter_and_a_submodule_counts_each_once(tmp_path: Path, framework: str) -> None:
     """Rows of x (own)' for the weight, of x for the own parameter: neither twice."""
     path = tmp_path / "nested.py"
     path.write_text(NESTED)
-    rows = bound.run(rows_of_file, str(path), "torch/func-vmap", framework="torch")
+    rows = bound.run(rows_of_file, str(path), "torch/func-vmap", framework=framework)
     assert rows == {"layer.weight": [[[1, 2], [10, 20]], [[3, 4], [30, 40]]], "own": [[1, 2], [3, 4]]}
 
 
-@bound.needs("torch")
-def test_python_branches_run_in_a_loop_and_are_refused_by_vmap_in_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize("framework", bound.each("torch"))
+def test_python_branches_run_in_a_loop_and_are_refused_by_vmap_in_words(tmp_path: Path, framework: str) -> None:
     path = tmp_path / "branching.py"
     path.write_text(BRANCHING)
-    assert "data-dependent" in bound.run(rows_of_file, str(path), "torch/func-vmap", framework="torch")
-    assert bound.run(rows_of_file, str(path), "torch/grad-loop", framework="torch") == {"w": [4, 3]}
+    assert "data-dependent" in bound.run(rows_of_file, str(path), "torch/func-vmap", framework=framework)
+    assert bound.run(rows_of_file, str(path), "torch/grad-loop", framework=framework) == {"w": [4, 3]}
 
 
 EACH_ITS_OWN = '''"""A Python branch on the value of each instance."""
