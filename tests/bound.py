@@ -45,7 +45,7 @@ def each(*names: str) -> list[Any]:
 def run(
     function: Callable[..., Any], *arguments: Any, framework: str, dtype: str = "float32", optimized: bool = True
 ) -> Any:
-    """Call a function of a test file in the process that all tests with this framework and dtype share.
+    """Call a function of a test file in the process that all tests with this framework share.
 
     Args:
         optimized: whether XLA may take its time to optimise what JAX compiles. It takes longer than all else where

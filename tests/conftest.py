@@ -15,7 +15,8 @@ from harness.core import find_strategies, find_workloads
 from harness.core.records import Measurement, Task
 from harness.core.strategy import Strategy
 from harness.runner import workers
-from tests import bound
+from harness.system import roofline
+from tests import bound, pergrad_at_once
 from tests.bound import installed
 
 __all__ = ["PLANTED", "MeasureQuickly", "installed"]
@@ -92,6 +93,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def lock_of_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests take a lock of their own: they neither wait for a run on this machine nor hold one up."""
     monkeypatch.setenv("PERGRAD_LOCK", str(tmp_path / "pergrad.lock"))
+
+
+@pytest.fixture(autouse=True)
+def given_roofline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs inside pytest's own process are given what the machine can do; runs of `test_wheel.py` measure it."""
+    monkeypatch.setattr(roofline, "measure", pergrad_at_once.given)
 
 
 @pytest.fixture(scope="session")

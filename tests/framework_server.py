@@ -1,4 +1,4 @@
-"""One long-lived process per framework and dtype, which imports the framework once and calls functions on request.
+"""One long-lived process per framework, which imports the framework once and calls functions on request.
 
 Tests that compute with a framework share it; what needs a process of its own (workers, crashes) starts one.
 Run as `python tests/framework_server.py`: reads one JSON request a line, answers with one JSON object a line.
@@ -15,23 +15,22 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
-from harness.frameworks import child_process
+from harness.frameworks import adapter_class, child_process
 from harness.frameworks.child_process import ChildProcessFailed
 
 
 class Server:
     """The parent's end of one such process."""
 
-    def __init__(self, framework: str, dtype: str, optimized: bool) -> None:
+    def __init__(self, variables: dict[str, str]) -> None:
         self.stderr: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  open as long as it lives
         paths = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
-        more = {"PYTHONPATH": paths} | ({} if optimized else {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"})
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.stderr,
-            env=child_process.environment(framework, "cpu", None, dtype) | more,
+            env=variables | {"PYTHONPATH": paths},
             text=True,
         )
 
@@ -57,14 +56,20 @@ class Server:
         return answer["result"]
 
 
-_servers: dict[tuple[str, str, bool], Server] = {}
+_servers: dict[tuple[str, ...], Server] = {}
 
 
 def call(target: str, *arguments: Any, framework: str, dtype: str, optimized: bool) -> Any:
-    """The result of a function in the process that all tests with this framework and dtype share."""
-    key = framework, dtype, optimized or framework != "jax"
+    """The result of a function in the process that tests share whose framework wants the same environment.
+
+    Of the dtypes, only JAX's float64 wants another.
+    """
+    special = adapter_class(framework).environment(dtype)
+    if framework == "jax" and not optimized:
+        special |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    key = framework, *(f"{name}={value}" for name, value in sorted(special.items()))
     if key not in _servers:
-        _servers[key] = Server(*key)
+        _servers[key] = Server(child_process.environment(framework, "cpu", None, dtype) | special)
     return _servers[key].call(target, *arguments)
 
 

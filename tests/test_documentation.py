@@ -27,7 +27,7 @@ from harness.advise import race
 from harness.cli.app import app
 from harness.core import find_strategies
 from harness.core.find_strategies import FOLDER
-from harness.system import detect, roofline
+from harness.system import detect
 from tests import made_runs
 from tests.conftest import installed
 from tests.stub_machine import Machine
@@ -37,8 +37,8 @@ build_catalogue = runpy.run_path(str(ROOT / "docs" / "build_catalogue.py"))
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 
-ASK, CEILING = cache(detect._ask), cache(roofline.measure)
-"""What the machine and the frameworks are is found out once, not again by every command; it takes seconds."""
+ASK = cache(detect._ask)
+"""What the frameworks are is found out once, not again by every command; it takes seconds."""
 
 CHEAP = {
     "--workload": "policy",
@@ -106,7 +106,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         made_runs.normal(tmp_path / "results" / name, passes=1, rounds=5)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(detect, "_ask", ASK)
-    monkeypatch.setattr(roofline, "measure", CEILING)
     return tmp_path
 
 

@@ -46,7 +46,7 @@ def command(folder: Path, *arguments: str, plugin: str = "honest") -> list[str]:
     return [
         sys.executable,
         "-m",
-        "harness.cli.app",
+        "tests.pergrad_at_once",
         "run",
         "--plugin",
         str(PLANTED / f"{plugin}.py"),

@@ -52,7 +52,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pergrad(site: Path, folder: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run pergrad in a folder of its own, with the packages of `site`."""
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
-    command = [sys.executable, "-m", "harness.cli.app", *arguments]
+    command = [sys.executable, "-P", "-m", "tests.pergrad_at_once", *arguments]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 

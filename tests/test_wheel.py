@@ -89,7 +89,9 @@ def test_a_run_and_its_report_lie_in_the_current_folder(fresh: Path, tmp_path: P
     run([fresh / "pergrad", "report"], tmp_path)
 
     results = tmp_path / "results" / "mine"
-    assert json.loads((results / "run.json").read_text())["state"] == "complete"
+    info = json.loads((results / "run.json").read_text())
+    assert info["state"] == "complete"
+    assert all(figure > 0 for figure in info["ceilings"]["cpu"].values())
     assert (results / "pytest-benchmark.json").exists()
     rows = [json.loads(line) for line in (results / "measurements.jsonl").read_text().splitlines()]
     assert [(row["strategy"], row["batch_size"], row["status"]) for row in rows] == [
