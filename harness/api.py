@@ -19,6 +19,7 @@ def run(
     target_s: float = 1.0,
     dtype: str = "float32",
     baseline: str = "",
+    device: str = "cpu",
     plugins: Sequence[str | Path] = (),
     name: str | None = None,
     results: str | Path = "results",
@@ -32,10 +33,12 @@ def run(
         passes: how often everything is measured.
         target_s: seconds of timed calls to aim for per case and pass.
         baseline: the strategy that speed-ups are relative to; by default the plain loop of the first framework.
+        device: `cpu`, `gpu`, `all`, or one GPU as `gpu:1` or `gpu:GPU-<uuid>`.
         plugins: strategy files outside `strategies/`.
         name: the run's folder below `results`; by default date and time.
 
     Raises:
+        PlanError: if a device is asked for that no framework sees.
         PluginError: if a name is unknown; the message suggests the nearest.
         StoreError: if the run's folder exists or cannot be written.
         Busy: if another run is measuring on this machine.
@@ -59,7 +62,7 @@ def run(
     )
     folder = prepare.new_folder(Path(results), name)
     session.measure_and_report(
-        prepare.start(wanted, catalogue, "cpu", folder, may_add_baseline=not strategies), Path(reports)
+        prepare.start(wanted, catalogue, device, folder, may_add_baseline=not strategies), Path(reports)
     )
     return load(folder)
 

@@ -155,7 +155,7 @@ def test_the_command_answers_with_ranking_reasons_and_code(model: str) -> None:
     result = CliRunner().invoke(app, ["advise", "--workload", model, "--batch-size", "4", "--within", "30s"])
 
     assert result.exit_code == 0, result.output
-    assert "For gradients of my-model at batch size 4 use numpy/autograd-loop" in result.output
+    assert "For gradients of my-model at batch size 4 on the CPU use numpy/autograd-loop" in result.output
     assert "You may not need the rows" in result.output
     assert "def autograd_loop(problem: Problem) -> Step:" in result.output
 

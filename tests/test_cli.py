@@ -134,18 +134,28 @@ def test_resume_refuses_options_that_would_change_the_plan(tmp_path: Path) -> No
     assert "--quick, --batch-size cannot be given with it" in result.output
 
 
-def test_a_device_that_is_absent_is_one_line_and_a_status(tmp_path: Path) -> None:
+def test_a_gpu_that_nobody_sees_is_refused_with_what_the_frameworks_say(tmp_path: Path) -> None:
     result = pergrad(
         *("run", *HONEST, *POLICY, "--device", "gpu", "--batch-size", "1", "--passes", "1", "--name", "no-gpu"),
         *("--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")),
     )
 
+    assert result.exit_code == 2
+    assert "no framework sees a GPU here" in result.output
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "results" / "no-gpu").exists()
+
+
+def test_where_all_devices_are_asked_for_an_absent_one_is_one_line_and_a_status(tmp_path: Path) -> None:
+    result = pergrad(
+        *("run", *HONEST, *POLICY, "--device", "all", "--batch-size", "1", "--passes", "1", "--name", "no-gpu"),
+        *("--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")),
+    )
+
     assert result.exit_code == 0
     assert "numpy: sees no gpu" in result.output
-    assert "Traceback" not in result.output
-    (row,) = store.load(tmp_path / "results" / "no-gpu").rows
-    assert row.status == "unavailable"
-    assert "sees no gpu" in row.reason
+    (reason,) = {row.reason for row in store.load(tmp_path / "results" / "no-gpu").rows if row.device == "gpu"}
+    assert "sees no gpu" in reason
 
 
 def test_the_console_script_answers_without_loading_a_framework() -> None:

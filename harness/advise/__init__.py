@@ -13,12 +13,13 @@ from harness.advise.prior import Model, PriorResult
 from harness.advise.race import Question
 from harness.analysis import compare
 from harness.core import find_workloads, store
+from harness.core.domain import device_and_gpu
 from harness.core.find_strategies import Catalogue
 from harness.core.plugins import PluginError
 from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build
 from harness.reference.workload_info import workload_info
-from harness.system import info, lock
+from harness.system import detect, info, lock
 
 NEWEST_RUNS = 5
 """How many earlier runs are read; older ones say little that these do not."""
@@ -33,6 +34,7 @@ def advise(
     until: float,
     results: Path,
     say: Callable[[str], None],
+    device: str = "cpu",
 ) -> Advice:
     """Find the strategy to use.
 
@@ -41,12 +43,18 @@ def advise(
         until: when the answer is due, on `time.monotonic()`; computing the reference is never cut short.
         results: the folder of earlier runs.
         say: told in a sentence what goes on.
+        device: `cpu`, `gpu`, or one GPU, as `device_and_gpu` takes it.
 
     Raises:
+        DeviceAbsent: if no framework sees the device.
         PluginError: if there is no such model, or it has no reference.
         Busy: if a run is measuring on this machine.
     """
     workload = find_workloads.find(source)
+    kind, gpu = device_and_gpu(device)
+    if kind == "gpu":
+        say("looking for a GPU")
+        detect.require_gpu(detect.detect(workload.frameworks, None, gpu))
     try:
         known = workload_info(workload)
         with tempfile.TemporaryDirectory(prefix="pergrad-") as folder, lock.only_run(Path("advise")):
@@ -62,6 +70,8 @@ def advise(
                 quantity=quantity,
                 dtype=dtype,
                 reference=str(reference),
+                device=kind,
+                gpu=gpu,
             )
             found = race.candidates(catalogue, question, [*prior.bundled(), *own_prior_results(results)])
             state = race.race(question, found, until, say)

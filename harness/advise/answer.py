@@ -10,7 +10,7 @@ from harness.advise import race
 from harness.advise.race import Question, Race
 from harness.analysis import formats, statistics
 from harness.analysis.statistics import Interval
-from harness.core.domain import QUANTITIES
+from harness.core.domain import DEVICE_NAMES, QUANTITIES
 from harness.core.strategy import Strategy
 
 
@@ -45,6 +45,7 @@ class Advice:
     workload: str
     batch_size: int
     quantity: str
+    device: str
     ranking: tuple[Place, ...]
     noise: float
     left_out: Mapping[str, str]
@@ -90,6 +91,7 @@ def advice(state: Race, strategies: Sequence[Strategy], found: Sequence[tuple[St
         workload=question.name,
         batch_size=question.batch_size,
         quantity=question.quantity,
+        device=DEVICE_NAMES[question.device],
         ranking=tuple(places),
         noise=state.noise(),
         left_out=race.left_out(state, found),
@@ -126,7 +128,7 @@ def text(advice: Advice) -> str:
 
 
 def _answer(advice: Advice) -> str:
-    asked = f"For {advice.quantity} of {advice.workload} at batch size {advice.batch_size}"
+    asked = f"For {advice.quantity} of {advice.workload} at batch size {advice.batch_size} on {advice.device}"
     if not advice.ranking:
         return f"{asked} nothing could be measured in time: give it more with --within."
     first = advice.ranking[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from harness.core.find_strategies import FOLDER, Catalogue
 from harness.core.framework import framework
 from harness.core.records import Measurement, Status, Task
 from harness.core.strategy import Strategy
+from harness.frameworks.child_process import python_of
 from harness.runner import workers
 
 PROMISING = 4.0
@@ -60,6 +62,8 @@ class Question:
     quantity: str
     dtype: str
     reference: str
+    device: str = "cpu"
+    gpu: str = ""
 
 
 @dataclass
@@ -123,7 +127,10 @@ def candidates(
     """
     found = []
     for strategy in catalogue.strategies:
-        installed = all(find_spec(package) for package in (framework(strategy.framework).package, *strategy.requires))
+        needed = (framework(strategy.framework).package, *strategy.requires)
+        # What another interpreter has cannot be seen from here; the worker finds out.
+        installed = python_of(strategy.framework) != sys.executable or all(map(find_spec, needed))
+        installed = installed and question.device in strategy.devices
         if strategy.quantity == question.quantity and strategy.framework in question.frameworks and installed:
             ratio = prior.expected_ratio(prior_results, strategy.name, question.model, question.batch_size)
             own = FOLDER not in strategy.path.parents
@@ -187,9 +194,9 @@ def _look(state: Race, group: Sequence[Strategy], until: float) -> None:
 
 def _groups(strategies: Sequence[Strategy]) -> list[list[Strategy]]:
     """Strategies that may share a process, in the order of the first of each group."""
-    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Strategy]] = {}
+    groups: dict[tuple[str, tuple[tuple[str, str], ...], bool], list[Strategy]] = {}
     for strategy in strategies:
-        groups.setdefault((strategy.framework, strategy.environment), []).append(strategy)
+        groups.setdefault((strategy.framework, strategy.environment, strategy.every_device), []).append(strategy)
     return list(groups.values())
 
 
@@ -210,7 +217,7 @@ def _task(question: Question, strategy: Strategy, target_s: float, limit_s: floa
         plugin=strategy.plugin,
         workload=question.name,
         quantity=strategy.quantity,
-        device="cpu",
+        device=question.device,
         dtype=question.dtype,
         batch_sizes=(question.batch_size,),
         pass_number=1,
@@ -222,6 +229,7 @@ def _task(question: Question, strategy: Strategy, target_s: float, limit_s: floa
         checks=checks,
         source=question.source,
         environment=dict(strategy.environment),
+        gpu="all" if strategy.every_device else question.gpu,
     )
 
 

@@ -28,7 +28,15 @@ from harness.core import store
 from harness.core.records import Status, plain
 from harness.core.store import Run
 
-SAME_MACHINE = ("architecture", "processor", "cores_physical", "cores_logical", "cores_available", "memory_bytes")
+SAME_MACHINE = (
+    "architecture",
+    "processor",
+    "cores_physical",
+    "cores_logical",
+    "cores_available",
+    "memory_bytes",
+    "gpus",
+)
 """Entries of `machine` in `run.json` that make a machine another one."""
 
 WORTH_NAMING = ("system", "python", "cpu_quota", "transparent_huge_pages", "frequency_policy")

@@ -214,7 +214,7 @@ def _planned(name: str, info: Mapping[str, Any]) -> list[tuple[Conditions, str, 
     return [
         (Conditions(name, workload, quantities.get(strategy) or "gradients", device, dtype, allocator), strategy, size)
         for workload, device, size, allocator, strategy in product(*lists, allocators, strategies)
-        if isinstance(size, int)
+        if isinstance(size, int) and (device == "cpu" or allocator == allocators[0])
     ]
 
 

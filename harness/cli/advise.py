@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from harness.cli import options
-from harness.cli.options import Json, Plugins, discovered, refuse
+from harness.cli.options import Device, Json, Plugins, Pythons, discovered, refuse
 from harness.core.domain import DTYPES, QUANTITIES
 from harness.core.plugins import PluginError
 
@@ -23,6 +23,8 @@ def advise(
     ] = "gradients",
     within: Annotated[str, typer.Option(metavar="TIME", help="What the whole answer may take.")] = "60s",
     dtype: Annotated[str, typer.Option(metavar="float32|float64|bfloat16", help="Dtype of everything.")] = "float32",
+    device: Device = "cpu",
+    python: Pythons = None,
     plugin: Plugins = None,
     as_json: Json = False,
     results: options.Results = Path("results"),
@@ -34,17 +36,22 @@ def advise(
     began = time.monotonic()
     from harness.advise import advise as find_answer
     from harness.advise import answer
+    from harness.frameworks import DeviceAbsent
     from harness.system.lock import Busy
 
     options.one_of("--quantity", quantity, tuple(QUANTITIES))
     options.one_of("--dtype", dtype, tuple(DTYPES))
+    options.device(device)
+    options.use_pythons(python)
     until = began + options.seconds("--within", within)
     catalogue = discovered(plugin)
     try:
         found = find_answer(
-            catalogue, workload, batch_size, quantity, dtype, until, results, lambda line: typer.echo(line, err=True)
+            *(catalogue, workload, batch_size, quantity, dtype, until, results),
+            lambda line: typer.echo(line, err=True),
+            device,
         )
-    except (PluginError, Busy) as error:
+    except (PluginError, DeviceAbsent, Busy) as error:
         refuse(str(error))
     typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False) if as_json else answer.text(found))
     raise typer.Exit(0 if found.ranking else 1)

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import Json, Plugins, discovered, refuse
+from harness.cli import options
+from harness.cli.options import Device, Json, Plugins, Pythons, discovered, refuse
 from harness.core.find_strategies import Catalogue
 from harness.core.plugins import PluginError
 from harness.core.strategy import Strategy
@@ -24,6 +25,8 @@ def check(
         list[str] | None,
         typer.Option(metavar="NAME|FILE", help="On this workload only; repeatable.  [default: small variants of all]"),
     ] = None,
+    device: Device = "cpu",
+    python: Pythons = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -36,9 +39,13 @@ def check(
     """
     from harness.cli import checkup
     from harness.core import find_workloads
+    from harness.core.domain import device_and_gpu
     from harness.core.records import Measurement
-    from harness.system import lock
+    from harness.frameworks import DeviceAbsent
+    from harness.system import detect, lock
 
+    options.device(device)
+    options.use_pythons(python)
     if not names and not every:
         refuse("name a strategy or a file to check, as in `pergrad check jax/vmap`, or give --all")
     catalogue = discovered([*(plugin or []), *(Path(name) for name in names or [] if name.endswith(".py"))])
@@ -50,17 +57,20 @@ def check(
         typer.echo(f"{row.strategy} on {row.workload} at batch size {row.batch_size}: {row.status}", err=True)
 
     results = []
+    kind, gpu = device_and_gpu(device)
     try:
+        if kind == "gpu":
+            detect.require_gpu(detect.detect(sorted({strategy.framework for strategy in chosen}), None, gpu))
         found = [find_workloads.find(name) for name in workload] if workload else checkup.small_workloads()
         with tempfile.TemporaryDirectory(prefix="pergrad-") as folder, lock.only_run(Path("check")):
             quantities = sorted({strategy.quantity for strategy in chosen})
             typer.echo(f"Computing the reference of {len(found)} workloads ...", err=True)
             subjects = checkup.prepare(found, quantities, Path(folder))
             for strategy in chosen:
-                results.append(checkup.check_strategy(strategy, subjects, say))
+                results.append(checkup.check_strategy(strategy, subjects, say, kind, gpu))
                 if not as_json:
                     typer.echo(f"\n{checkup.describe(results[-1])}")
-    except (PluginError, lock.Busy) as error:
+    except (PluginError, DeviceAbsent, lock.Busy) as error:
         refuse(str(error))
     if as_json:
         typer.echo(json.dumps([result.as_json() for result in results], indent=2, ensure_ascii=False))

@@ -124,11 +124,13 @@ def _prepare(workload: Workload, quantities: Sequence[str], folder: Path) -> Sub
     return Subject(workload, {size: str(path) for size, path in paths.items()})
 
 
-def check_strategy(strategy: Strategy, subjects: Sequence[Subject], on_row: OnRow) -> Checkup:
+def check_strategy(
+    strategy: Strategy, subjects: Sequence[Subject], on_row: OnRow, device: str = "cpu", gpu: str = ""
+) -> Checkup:
     """All checks of a run, on small workloads, with next to no time spent on timing."""
     rows, tasks = [], []
     for subject in subjects:
-        task = _task(strategy, subject)
+        task = _task(strategy, subject, device, gpu)
         if strategy.framework not in subject.workload.frameworks:
             reason = f"written for {', '.join(subject.workload.frameworks)} only"
         else:
@@ -143,14 +145,14 @@ def check_strategy(strategy: Strategy, subjects: Sequence[Subject], on_row: OnRo
     return Checkup(strategy, tuple(rows))
 
 
-def _task(strategy: Strategy, subject: Subject) -> Task:
+def _task(strategy: Strategy, subject: Subject, device: str, gpu: str) -> Task:
     return Task(
         strategy=strategy.name,
         framework=strategy.framework,
         plugin=strategy.plugin,
         workload=subject.workload.name,
         quantity=strategy.quantity,
-        device="cpu",
+        device=device,
         dtype="float32",
         batch_sizes=BATCH_SIZES,
         pass_number=1,
@@ -161,6 +163,7 @@ def _task(strategy: Strategy, subject: Subject) -> Task:
         most_rounds=20,
         source=subject.workload.source,
         environment=dict(strategy.environment),
+        gpu="all" if strategy.every_device else gpu,
     )
 
 

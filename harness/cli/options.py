@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,13 @@ from harness.core.plugins import PluginError
 
 Plugins = Annotated[
     list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A strategy file outside strategies/; repeatable.")
+]
+Device = Annotated[str, typer.Option("--device", metavar="cpu|gpu|gpu:1", help="Where; gpu:UUID is one, too.")]
+Pythons = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--python", metavar="NAME=PATH", help="The interpreter a framework is installed for, as jax=venv/bin/python."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")]
 Results = Annotated[Path, typer.Option("--results", metavar="FOLDER", help="Where runs are stored.")]
@@ -43,6 +51,30 @@ def numbers(option: str, text: str, least: int) -> tuple[int, ...]:
         if not part.isdecimal() or int(part) < least:
             refuse(f"{option} {text}: {part or 'nothing'!r} is not a whole number from {least} up, as in 1,8,64")
     return tuple(sorted({int(part) for part in parts}))
+
+
+def device(given: str, allowed: Sequence[str] = ("cpu", "gpu")) -> str:
+    """The value of `--device`, if it names a kind of device that is allowed, or one GPU."""
+    from harness.core.domain import device_and_gpu
+
+    try:
+        kind, _ = device_and_gpu(given)
+    except ValueError as error:
+        refuse(str(error))
+    return given if kind in allowed else one_of("--device", given, allowed)
+
+
+def use_pythons(given: Sequence[str] | None) -> None:
+    """Have the interpreters that `--python` names used for their frameworks."""
+    from harness.core.framework import framework, framework_names
+    from harness.frameworks.child_process import PYTHON
+
+    allowed = dict.fromkeys(known for name in framework_names() for known in (name, framework(name).package))
+    for entry in given or ():
+        name, _, path = entry.partition("=")
+        if name not in allowed or not os.access(path, os.X_OK):
+            refuse(f"--python {entry}: give one of {', '.join(allowed)} and an interpreter, as in jax=venv/bin/python")
+        os.environ[f"{PYTHON}{name.upper()}"] = str(Path(path).absolute())
 
 
 def seconds(option: str, text: str) -> float:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli import options
-from harness.cli.options import ALLOCATORS, Plugins, Reports, Results, refuse
+from harness.cli.options import ALLOCATORS, Plugins, Pythons, Reports, Results, refuse
 from harness.core.domain import DTYPES
 
 WHAT, HOW, WHERE = "What is measured", "How it is measured", "Where it goes"
@@ -44,7 +44,11 @@ def run(
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(metavar="cpu|gpu|all", help="[default: every device found]", rich_help_panel=WHAT),
+        typer.Option(
+            metavar="cpu|gpu|gpu:1|all",
+            help="gpu:UUID is one, too.  [default: every device found]",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     dtype: Annotated[
         str, typer.Option(metavar="float32|float64|bfloat16", help="Dtype of everything.", rich_help_panel=WHAT)
@@ -91,6 +95,7 @@ def run(
             rich_help_panel=HOW,
         ),
     ] = "default",
+    python: Pythons = None,
     resume: Annotated[
         str | None,
         typer.Option(metavar="RUN", help="Go on with this run: its missing cases only.", rich_help_panel=WHERE),
@@ -130,7 +135,8 @@ def run(
     from harness.system.lock import Busy
 
     if device is not None:
-        options.one_of("--device", device, ("cpu", "gpu", "all"))
+        options.device(device, ("cpu", "gpu", "all"))
+    options.use_pythons(python)
     options.one_of("--dtype", dtype, tuple(DTYPES))
     options.one_of("--allocator", allocator, tuple(ALLOCATORS))
     try:
@@ -171,7 +177,7 @@ def run(
     raise typer.Exit(status)
 
 
-WITH_RESUME = {"resume", "retry", "across_machines", "plugin", "results", "reports"}
+WITH_RESUME = {"resume", "retry", "across_machines", "plugin", "python", "results", "reports"}
 
 
 def _refuse_other_options(context: typer.Context) -> None:

@@ -19,6 +19,26 @@ INTERFACE = 1
 
 DEVICES = ("cpu", "gpu")
 
+DEVICE_NAMES = {"cpu": "the CPU", "gpu": "the GPU"}
+"""Kind of device -> how a sentence names it."""
+
+
+def device_and_gpu(given: str) -> tuple[str, str]:
+    """What `--device` means: a kind of device (`cpu`, `gpu`, `all`), and which GPU; empty for the first.
+
+    `gpu:1` is the second in the order of nvidia-smi, among those that CUDA_VISIBLE_DEVICES shows; `gpu:GPU-8f6c...` and
+    `gpu:MIG-...` are the GPU, or the part of one, of that UUID.
+
+    Raises:
+        ValueError: for anything else; the message says what is allowed.
+    """
+    kind, colon, gpu = given.partition(":")
+    named = gpu.isdecimal() or gpu.startswith(("GPU-", "MIG-"))
+    if kind not in (*DEVICES, "all") or (colon and not (kind == "gpu" and named)):
+        raise ValueError(f"--device {given} is not one of cpu, gpu, all, or one GPU as gpu:1 or gpu:GPU-<uuid>")
+    return kind, gpu
+
+
 DTYPES = {"float32": 4, "float64": 8, "bfloat16": 2}
 """Dtype under test -> bytes of one value."""
 

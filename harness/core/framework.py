@@ -40,10 +40,12 @@ class Framework:
         memory: how it takes memory, likewise.
         autotuning: what it chooses by trying on a GPU, and when, likewise.
         result: what a timed call ends with, likewise.
+        stays_on_device: whether the result of a timed call may stay on a GPU.
         out_of_memory: regular expressions, one of which is found in what it says when memory runs out.
         data_dependent: the same for what it says of Python branches that depend on an instance's values.
         reference: the framework that computes the reference of a workload written for this one only; itself if empty.
         rooflines: the kinds of device whose roofline its adapter can measure.
+        gpu_install: what pip is given for a build that uses NVIDIA's GPUs; empty if there is none.
         workload_template: the template of `pergrad new workload` that is written for it.
     """
 
@@ -59,10 +61,12 @@ class Framework:
     memory: str = "not known"
     autotuning: str = "nothing"
     result: str = "not known"
+    stays_on_device: bool = True
     out_of_memory: tuple[str, ...] = ()
     data_dependent: tuple[str, ...] = ()
     reference: str = ""
     rooflines: tuple[str, ...] = ()
+    gpu_install: str = ""
     workload_template: str = ""
 
     @property

@@ -149,6 +149,8 @@ class Measurement:
     """Seconds that a short fixed kernel took just after the case; see `harness.system.interference`."""
     wait_s: float | None = None
     """Waiting for a device on which nothing is pending, which every timed call contains; None on the CPU."""
+    gpu_state: Mapping[str, Any] = field(default_factory=dict)
+    """What the driver told of the GPU after the case: clock, temperature, power, what held the clock back."""
     device_name: str = ""
     """The device that really held the result, as the framework names it."""
     facts: Mapping[str, Any] = field(default_factory=dict)

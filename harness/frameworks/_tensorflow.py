@@ -25,6 +25,7 @@ TENSORFLOW: dict[str, Any] = {
         *GPU_OUT_OF_MEMORY,
     ),
     "autotuning": "TensorFlow chooses convolutions by trying, in the first calls",
+    "gpu_install": "'tensorflow[and-cuda]'",
     "workload_template": "tensorflow",
 }
 """What both ways to use TensorFlow have in common, as fields of `Framework`."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.core.framework import framework as framework_of
 from harness.core.plugins import load_file
 from harness.frameworks import adapter_class
 
@@ -92,13 +93,31 @@ def visible(device: str, gpu: str, variables: Mapping[str, str]) -> dict[str, st
     return chosen | {name: shown[number] if number < len(shown) else "-1"}
 
 
+PYTHON = "PERGRAD_PYTHON_"
+"""Start of the environment variables that name the interpreter of a framework."""
+
+
 class ChildProcessFailed(Exception):
     """The function raised, or its process died; the message is the last line it wrote."""
 
 
-def command(module: str, *arguments: str) -> list[str]:
-    """The command line that runs a module of ours; nothing in the current folder can take its place (`-P`)."""
-    return [sys.executable, "-P", "-m", module, *arguments]
+def command(framework: str, module: str, *arguments: str) -> list[str]:
+    """The command line that runs a module of ours with the interpreter of a framework.
+
+    Nothing in the current folder can take the module's place (`-P`).
+    """
+    return [python_of(framework), "-P", "-m", module, *arguments]
+
+
+def python_of(name: str) -> str:
+    """The interpreter that a framework is installed for: PERGRAD_PYTHON_JAX or the like, else this one.
+
+    The variable is called after the framework or its package, so that PERGRAD_PYTHON_TENSORFLOW is for tf1 and tf2.
+    """
+    for known in (name, framework_of(name).package):
+        if given := os.environ.get(f"{PYTHON}{known.upper()}"):
+            return given
+    return sys.executable
 
 
 def call(
@@ -130,7 +149,7 @@ def call(
         result = Path(folder) / "result.json"
         try:
             subprocess.run(
-                command("harness.frameworks.child_process", target, str(result)),
+                command(framework, "harness.frameworks.child_process", target, str(result)),
                 input=json.dumps(arguments),
                 env=environment(framework, device, threads, dtype, gpu=gpu),
                 capture_output=True,

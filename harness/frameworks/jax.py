@@ -32,6 +32,7 @@ FRAMEWORK = Framework(
     out_of_memory=("RESOURCE_EXHAUSTED", "out of memory", "allocate memory", *GPU_OUT_OF_MEMORY),
     data_dependent=("TracerBoolConversion", "ConcretizationTypeError"),
     rooflines=("gpu",),
+    gpu_install="'jax[cuda12]'",
     workload_template="jax",
 )
 

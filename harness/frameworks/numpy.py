@@ -26,6 +26,7 @@ FRAMEWORK = Framework(
     precision="full float32",
     memory="the C library's",
     result="NumPy from the start",
+    stays_on_device=False,
     rooflines=("cpu",),
     workload_template="numpy",
 )

@@ -22,6 +22,7 @@ FRAMEWORK = Framework(
     light="#8a3208",
     dark="#ee8550",
     result="the session returns NumPy, so its fetch is inside",
+    stays_on_device=False,
     reference="tf2",  # a graph is TensorFlow's functions, and those run eagerly too
     **TENSORFLOW,
 )

@@ -31,6 +31,7 @@ FRAMEWORK = Framework(
     out_of_memory=("out of memory", "OutOfMemory", "not enough memory", "allocate memory", *GPU_OUT_OF_MEMORY),
     data_dependent=("data-dependent control flow",),
     rooflines=("gpu",),
+    gpu_install="torch --index-url https://download.pytorch.org/whl/cu126",
     workload_template="torch",
 )
 

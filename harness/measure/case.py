@@ -35,6 +35,7 @@ from harness.reference import build as build_reference
 from harness.reference import compare
 from harness.reference.compare import Agreement
 from harness.reference.result import Reference
+from harness.system import gpu
 from harness.system.info import available_bytes
 
 LEAK_BYTES = 1 << 20
@@ -87,12 +88,25 @@ class Subject:
         counted = replace(self.workload, losses=losses)
         return self.adapter.bind(counted, self.parameters(), self.device, batch_size)
 
+    @property
+    def inputs_travel(self) -> bool:
+        """Whether parameters and batches are read beside the reference: what a GPU draws differs from a CPU's."""
+        return self.device.kind != "cpu"
+
+    def _inputs(self, batch_size: int) -> build_reference.Inputs | None:
+        path = self.task.references.get(batch_size)
+        return build_reference.load_inputs(Path(path), self.task.dtype) if path and self.inputs_travel else None
+
     def parameters(self) -> Arrays:
         """The parameters as NumPy, in the dtype under test."""
+        if inputs := self._inputs(min(self.task.references, default=0)):
+            return inputs.parameters
         return cast(self.workload.initial_parameters(self.task.seed), self.task.dtype)
 
     def drawn(self, batch_size: int, count: int) -> list[Arrays]:
         """The batches that the inputs rotate through, as NumPy, in the dtype under test."""
+        if inputs := self._inputs(batch_size):
+            return list(inputs.batches[:count])
         return [cast(batch, self.task.dtype) for batch in self.workload.batches(self.task.seed, batch_size, count)]
 
     def place(self, batch: Arrays) -> Batch:
@@ -115,7 +129,8 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
     refuse_what_cannot_fit(subject, batch_size)
     references = build_reference.load(Path(task.references[batch_size]))
     drawn = subject.drawn(batch_size, len(references))
-    build_reference.refuse_other_inputs(references[0], subject.workload, subject.parameters(), drawn[0])
+    if not subject.inputs_travel:  # they were drawn here, from the same seed
+        build_reference.refuse_other_inputs(references[0], subject.workload, subject.parameters(), drawn[0])
     batches = [subject.place(batch) for batch in drawn]
     problem = subject.bind(batch_size)
     before = timing_checks.digests(adapter, problem, batches) if task.checks else {}
@@ -193,7 +208,9 @@ def refuse_what_cannot_fit(subject: Subject, batch_size: int) -> None:
     itemsize = DTYPES[subject.task.dtype]
     places: dict[str, int | None] = {"": available_bytes()}
     if subject.device.kind != "cpu":
-        places[f" on {subject.device.name}"] = subject.adapter.free_memory(subject.device)
+        known = subject.adapter.free_memory(subject.device)
+        card = gpu.card() if known is None else None
+        places[f" on {subject.device.name}"] = card.free_bytes if card else known
     needed = batch_size * values * itemsize
     for place, free in places.items():
         if free is not None and needed > free:

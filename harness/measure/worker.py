@@ -37,12 +37,16 @@ from harness.analysis import predict
 from harness.core import find_strategies, find_workloads, plugins
 from harness.core import strategy as strategy_
 from harness.core.framework import Framework, framework
-from harness.core.records import Job, Measurement, SkipCause, Status, Task, job_from_json
+from harness.core.records import Job, Mark, MarkKind, Measurement, SkipCause, Status, Task, job_from_json
 from harness.core.strategy import Strategy
 from harness.frameworks import instrumentation
 from harness.measure.case import Evaluations, Instruments, Subject, least_seconds, measure, trial
 from harness.measure.timer import Stopwatch
+from harness.system import gpu
 from harness.system.interference import calibration_s
+
+GPU_STATE = ("clock_mhz", "temperature_c", "power_w", "throttled", "processes", "free_bytes")
+"""What changes of a GPU, and is stored with every row."""
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -82,8 +86,12 @@ class Worker:
     def case(self, task: Task, batch_size: int, stopwatch: Stopwatch) -> None:
         """Measure one case and send its row."""
         self.emit({"event": "begin", "workload": task.workload, "batch_size": batch_size})
+        on_gpu = task.device == "gpu"
+        before = gpu.card() if on_gpu else None
         started, clock, pulse = datetime.now(UTC), time.perf_counter(), calibration_s()
         row = self._row(task, batch_size, stopwatch)
+        if on_gpu:
+            row = with_gpu(row, before, gpu.card())
         row = replace(
             row,
             import_s=self.import_s,
@@ -141,6 +149,20 @@ def empty_wait_s(adapter: frameworks.Adapter, device: frameworks.Device) -> floa
         adapter.wait(placed)
         times.append(time.perf_counter() - started)
     return statistics.median(times)
+
+
+def with_gpu(row: Measurement, before: gpu.Card | None, after: gpu.Card | None) -> Measurement:
+    """A row with what its GPU told before and after the case, and without what is about the host only."""
+    marks = (Mark(MarkKind.UNSTABLE, text) for text in gpu.disturbances(before, after))
+    state = after.as_json() if after else {}
+    return replace(
+        row,
+        marks=(*row.marks, *marks),
+        gpu_state={name: state[name] for name in GPU_STATE if name in state},
+        minor_faults=None,
+        cores_busy=None,
+        system_share=None,
+    )
 
 
 def _strategy(task: Task) -> Strategy:

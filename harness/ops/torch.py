@@ -81,7 +81,8 @@ def lstm(x: Any, input_weight: Any, hidden_weight: Any, bias: Any) -> Any:
         return _lstm_cells(x, input_weight, hidden_weight, bias)  # the fused kernel has no batching rule
     start = x.new_zeros((1, x.shape[0], hidden_weight.shape[1]))
     weights = [input_weight, hidden_weight, bias, torch.zeros_like(bias)]
-    return torch.lstm(x, (start, start), weights, True, 1, 0.0, False, False, True)[0]
+    # In training, which cuDNN wants where a gradient follows; without dropout it is the same function.
+    return torch.lstm(x, (start, start), weights, True, 1, 0.0, True, False, True)[0]
 
 
 def _lstm_cells(x: Any, input_weight: Any, hidden_weight: Any, bias: Any) -> Any:

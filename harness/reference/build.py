@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,10 @@ MOST_ROWS = 64
 
 FEW_ROWS = 16
 """Of the second and third batch, whose results come from timed calls, fewer rows are checked."""
+
+
+INPUTS = "inputs"
+"""In a file of references, the start of the names of what they were computed for."""
 
 
 class Irreproducible(Exception):
@@ -107,7 +112,7 @@ def write_here(
         compute(workload, parameters, batch, quantities=quantities, thorough=thorough and number == 0)
         for number, batch in enumerate(batches)
     ]
-    save(Path(path), references)
+    save(Path(path), references, Inputs(parameters, tuple(batches)))
 
 
 def compute(
@@ -168,9 +173,21 @@ def compute(
     )
 
 
-def save(path: Path, references: Sequence[Reference]) -> None:
-    """Write the reference for several batches into one file, for the workers to read."""
+@dataclass(frozen=True)
+class Inputs:
+    """What a reference was computed for: parameters and batches as NumPy, in the dtype under test."""
+
+    parameters: Arrays
+    batches: tuple[Arrays, ...]
+
+
+def save(path: Path, references: Sequence[Reference], inputs: Inputs | None = None) -> None:
+    """Write the reference for several batches into one file, for the workers to read, with its inputs."""
     arrays: Arrays = {}
+    for group, values in _groups(inputs) if inputs else ():
+        # A file of NumPy knows no bfloat16; every value of it is one of float32.
+        wide = cast(values, "float32") if any(value.dtype.name == "bfloat16" for value in values.values()) else values
+        arrays |= {f"{INPUTS}/{group}/{name}": value for name, value in wide.items()}
     for number, reference in enumerate(references):
         for attribute, value in vars(reference).items():
             if isinstance(value, Mapping):
@@ -186,6 +203,8 @@ def load(path: Path) -> list[Reference]:
     found: dict[int, dict[str, Any]] = {}
     with np.load(path, allow_pickle=False) as arrays:
         for key in arrays.files:
+            if key.startswith(f"{INPUTS}/"):
+                continue
             number, attribute, *name = key.split("/", 2)
             entry = found.setdefault(int(number), {})
             if name:
@@ -193,6 +212,27 @@ def load(path: Path) -> list[Reference]:
             else:
                 entry[attribute] = str(arrays[key]) if attribute in ("computed_with", "inputs") else arrays[key]
     return [Reference(**found[number]) for number in sorted(found)]
+
+
+def load_inputs(path: Path, dtype: str) -> Inputs | None:
+    """The inputs that `save` wrote, in the dtype under test; None of a file without them."""
+    found: dict[str, Arrays] = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for key in arrays.files:
+            start, _, rest = key.partition("/")
+            if start == INPUTS:
+                group, _, name = rest.partition("/")
+                found.setdefault(group, {})[name] = arrays[key]
+    if not found:
+        return None
+    parameters = cast(found.pop("parameters", {}), dtype)
+    return Inputs(parameters, tuple(cast(found[number], dtype) for number in sorted(found, key=int)))
+
+
+def _groups(inputs: Inputs) -> Iterator[tuple[str, Arrays]]:
+    yield "parameters", inputs.parameters
+    for number, batch in enumerate(inputs.batches):
+        yield str(number), batch
 
 
 def digest(parameters: Mapping[str, np.ndarray[Any, Any]], batch: Mapping[str, np.ndarray[Any, Any]]) -> str:

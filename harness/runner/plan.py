@@ -64,6 +64,10 @@ class Plan:
         """What `workloads.find` takes to find a workload of this plan."""
         return self.workload_files.get(workload, workload)
 
+    def allocators_of(self, device: str) -> tuple[str, ...]:
+        """The memory policies that are measured on a device; the C library decides nothing on a GPU."""
+        return self.allocators if device == "cpu" else ("default",)
+
     @property
     def control_name(self) -> str:
         """The second name under which the baseline is measured; empty if it is not."""
@@ -155,7 +159,7 @@ def jobs(plan: Plan, strategies: Sequence[Strategy], references: Mapping[str, Ma
                 for workload in plan.workloads
             )
             for device in plan.devices
-            for allocator in plan.allocators
+            for allocator in plan.allocators_of(device)
             for name, strategy in named
         ]
         rng.shuffle(this_pass)
@@ -222,5 +226,5 @@ def expected_s(plan: Plan, strategies: Sequence[Strategy]) -> float:
     per_pass = sum(
         framework(strategy.framework).start_s + cases * (CASE_S + 1.1 * plan.target_s) for strategy in workers
     )
-    seconds = per_pass * plan.passes * len(plan.devices) * len(plan.allocators)
+    seconds = per_pass * plan.passes * sum(len(plan.allocators_of(device)) for device in plan.devices)
     return seconds if plan.budget_s is None else min(seconds, plan.budget_s)

@@ -11,17 +11,19 @@ from typing import Any
 
 from harness.analysis.compare import machine_differences
 from harness.core import find_strategies, find_workloads, store
-from harness.core.domain import __version__
+from harness.core.domain import __version__, device_and_gpu
 from harness.core.find_strategies import Catalogue
 from harness.core.framework import framework, framework_names
 from harness.core.store import StoreError
 from harness.core.strategy import Strategy
 from harness.core.workload import Workload
+from harness.frameworks import DeviceAbsent, child_process
 from harness.reference.workload_info import workload_info
-from harness.runner.plan import Plan, with_baseline
+from harness.runner.plan import Plan, PlanError, with_baseline
 from harness.system import detect, roofline
 from harness.system import info as machine_info
 from harness.system.detect import Seen
+from harness.system.gpu import cards as gpu_cards
 
 
 @dataclass(frozen=True)
@@ -52,20 +54,31 @@ def start(
     """Make a new run folder for a plan, which is given a baseline if it names none.
 
     Args:
-        device: `cpu`, `gpu` or `all`; None for every kind that is found.
+        device: what `device_and_gpu` takes; None for every kind that is found.
         command: the command line that repeats the run; empty if it was not started by one.
         may_add_baseline: whether a loop may be added to the strategies, where none of them is one.
 
     Raises:
+        PlanError: if a device is asked for that no framework sees.
         PluginError: if a strategy of the plan is unknown.
         StoreError: if the folder cannot be written.
     """
     named = [catalogue.find(name) for name in dict.fromkeys((*wanted.strategies, *filter(None, [wanted.baseline])))]
     store.check_writable(folder.parent)
     print("Looking at the machine and the frameworks ...", file=sys.stderr)
-    seen = detect.detect(sorted({s.framework for s in named}), wanted.threads)
-    wanted = replace(wanted, devices=devices(device, seen))
-    there = {framework for framework, answer in seen.items() if answer["status"] == "ok"}
+    try:
+        kind, gpu = device_and_gpu(device) if device else (None, "")
+        seen = detect.detect(sorted({s.framework for s in named}), wanted.threads, gpu)
+        if kind == "gpu":
+            detect.require_gpu(seen)
+    except (ValueError, DeviceAbsent) as error:
+        raise PlanError(str(error)) from error
+    wanted = replace(wanted, devices=devices(kind, seen), gpu=gpu)
+    there = {name for name, answer in seen.items() if answer["status"] == "ok"}
+    if "gpu" in wanted.devices:
+        # On a GPU a loop whose results come back in every call would measure the bus.
+        staying = {name for name in there if _sees(seen[name], "gpu") and framework(name).stays_on_device}
+        there = staying or there
     wanted = with_baseline(wanted, catalogue, there, may_add_baseline)
     chosen = [catalogue.find(name) for name in wanted.strategies]
     store.create(folder, describe(wanted, catalogue, chosen, seen, command))
@@ -113,8 +126,9 @@ def describe(
         "baseline": wanted.baseline,
         "control": wanted.control_name or None,
         "machine": machine_info.describe(),
+        "gpus": [card.as_json() for card in gpu_cards()],
         "environment": machine_info.environment(),
-        "versions": machine_info.versions(),
+        "versions": _versions(seen),
         "frameworks": seen,
         "ceilings": _ceilings(wanted, seen),
         "plan": asdict(wanted),
@@ -142,11 +156,21 @@ def differences(info: Mapping[str, Any]) -> list[str]:
     """In what this machine and its packages differ from those a run was started on."""
     here, there = machine_info.describe(), info.get("machine", {})
     found = machine_differences(there, here)
-    installed, recorded = machine_info.versions(), info.get("versions", {})
+    names = sorted(info.get("frameworks") or {})
+    elsewhere = {name for name in names if child_process.python_of(name) != sys.executable}
+    seen = detect.detect(sorted(elsewhere), None) if elsewhere else {}
+    installed, recorded = _versions(seen), info.get("versions", {})
     for package in sorted(set(installed) | set(recorded)):
         if installed.get(package) != recorded.get(package):
             found.append(f"{package}: {recorded.get(package)} there, {installed.get(package)} here")
     return found
+
+
+def _versions(seen: Mapping[str, Seen]) -> dict[str, str]:
+    """Versions of packages: this interpreter's, and those of frameworks that have one of their own."""
+    elsewhere = [name for name in seen if child_process.python_of(name) != sys.executable]
+    own = [seen[name].get("versions") or {} for name in elsewhere]
+    return {package: version for found in (machine_info.versions(), *own) for package, version in found.items()}
 
 
 def _ceilings(wanted: Plan, seen: Mapping[str, Seen]) -> dict[str, Any]:
@@ -155,7 +179,7 @@ def _ceilings(wanted: Plan, seen: Mapping[str, Seen]) -> dict[str, Any]:
     for device in wanted.devices:
         able = [name for name in framework_names() if device in framework(name).rooflines]
         chosen = next((name for name in able if device == "cpu" or _sees(seen.get(name), device)), None)
-        measured = roofline.measure(chosen, device, wanted.threads) if chosen else None
+        measured = roofline.measure(chosen, device, wanted.threads, wanted.dtype, wanted.gpu) if chosen else None
         found[device] = asdict(measured) if measured else None
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 
 from rich.console import Console
@@ -28,7 +27,9 @@ def announce(prepared: Prepared) -> None:
             continue
         for kind in wanted.devices:
             if kind not in {device["kind"] for device in answer["devices"]}:
-                print(f"{framework}: sees no {kind} on this machine; its cases are marked unavailable", file=sys.stderr)
+                why = (answer.get("missing") or {}).get(kind, "")
+                said = f"sees no {kind} on this machine{why and f' ({why})'}; its cases are marked unavailable"
+                print(f"{framework}: {said}", file=sys.stderr)
     sizes = ", ".join(map(str, wanted.batch_sizes))
     print(
         f"Measuring {len(wanted.strategies)} strategies on {', '.join(wanted.workloads)} at batch sizes {sizes}, "
@@ -61,8 +62,8 @@ def measure_with_progress(prepared: Prepared) -> None:
 def case_count(wanted: Plan) -> int:
     """How many rows a run of this plan has when it is complete."""
     names = len(wanted.strategies) + bool(wanted.control_name)
-    dimensions = (wanted.workloads, wanted.devices, wanted.allocators, wanted.batch_sizes)
-    return names * wanted.passes * math.prod(len(dimension) for dimension in dimensions)
+    conditions = sum(len(wanted.allocators_of(device)) for device in wanted.devices)
+    return names * wanted.passes * conditions * len(wanted.workloads) * len(wanted.batch_sizes)
 
 
 def say_what_was_left_out(run: Run) -> None:

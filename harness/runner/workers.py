@@ -165,7 +165,7 @@ def _spawn(job: Job, stderr: IO[str], tag: str) -> tuple[subprocess.Popen[str], 
     task = job[0]
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
-        command("harness.measure.worker", str(write_end)),
+        command(task.framework, "harness.measure.worker", str(write_end)),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=stderr,

@@ -9,8 +9,9 @@ from typing import Any
 
 from harness import frameworks
 from harness.core.framework import BUILT_IN, framework
-from harness.frameworks import child_process
+from harness.frameworks import DeviceAbsent, child_process
 from harness.frameworks.child_process import START_LIMIT_S, ChildProcessFailed
+from harness.system import info
 
 Seen = Mapping[str, Any]
 """`status` (`ok` or `unavailable`), `reason`, `devices` (list of kind and name), `threads`, and `missing`.
@@ -31,6 +32,25 @@ def detect(names: Sequence[str], threads: int | None, gpu: str = "") -> dict[str
     with ThreadPoolExecutor(1 if Path("/dev/nvidia0").exists() else None) as pool:
         answers = dict(zip(asked, pool.map(lambda name: _ask(name, threads, gpu), asked.values()), strict=True))
     return {name: answers[_answers(name)] for name in names}
+
+
+def require_gpu(seen: Mapping[str, Seen]) -> None:
+    """Refuse to measure on a GPU that no framework sees.
+
+    Raises:
+        DeviceAbsent: with what each framework says of it, and what to do.
+    """
+    if any(device["kind"] == "gpu" for answer in seen.values() for device in answer["devices"]):
+        return
+    said = [
+        f"{name}: {why}"
+        for name, answer in seen.items()
+        if (why := (answer.get("missing") or {}).get("gpu") or answer["reason"])
+    ]
+    raise DeviceAbsent(
+        f"--device gpu: no framework sees a GPU here ({'; '.join(said) or 'none of them says why'}); `pergrad doctor` "
+        "says what is missing, docs/gpu.md how to install it"
+    )
 
 
 def _answers(name: str) -> tuple[str, str]:
@@ -76,8 +96,14 @@ def look(name: str, threads: int | None, device: str = "any") -> Seen:
         devices = [{"kind": device.kind, "name": device.name} for device in adapter.devices()]
     except Exception as error:
         return _unavailable(f"looking for devices failed: {type(error).__name__}: {error}")
-    threads_now = adapter.threads()
-    return {"status": "ok", "reason": "", "devices": devices, "threads": threads_now, "missing": adapter.missing}
+    return {
+        "status": "ok",
+        "reason": "",
+        "devices": devices,
+        "threads": adapter.threads(),
+        "missing": adapter.missing,
+        "versions": info.versions([name]),
+    }
 
 
 def _unavailable(reason: str) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from harness.analysis import formats
 from harness.analysis.predict import MOST_ROW_BYTES
 from harness.core.framework import framework
 from harness.system.detect import Seen
+from harness.system.gpu import Card
 
 OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 
@@ -36,6 +38,9 @@ SWAPPED_BYTES = 64 << 20
 
 LEAST_DISK_BYTES = 100 << 20
 """Fifty times what the run in `results/sample` takes."""
+
+NO_GPU = re.compile("not compiled with CUDA|no platforms that are instances of gpu|No CUDA GPUs|no NVIDIA driver")
+"""What frameworks say where there is no GPU, or none that they were made for."""
 
 INSTALLED_BY = {"opacus": "'pergrad[peers]'", "backpack": "'pergrad[peers]'"}
 """Package -> what pip is given for it, where that is not its name."""
@@ -105,6 +110,38 @@ def installed(seen: Mapping[str, Seen], versions: Mapping[str, str]) -> Iterable
         extras = dict.fromkeys(extra for name in seen if (extra := framework(name).extra))
         do = f"pip install 'pergrad[all]', or one of the extras {', '.join(extras)}"
         yield Finding(PROBLEM, "frameworks", "none can be imported", do)
+
+
+def gpus(cards: Sequence[Card], seen: Mapping[str, Seen]) -> Iterable[Finding]:
+    """Each GPU, what will disturb it, and each framework that does not see it or that lost the CPU to it."""
+    for number, card in enumerate(cards):
+        what, memory = f"gpu {number}", formats.size(card.memory_bytes) if card.memory_bytes else "unknown memory"
+        known = f"driver {card.driver or 'unknown'}, CUDA up to {card.cuda or 'unknown'}"
+        yield Finding(OK, what, f"{card.name}, {memory}, {known}")
+        if card.processes:
+            found = f"{card.processes} process{'es compute' if card.processes > 1 else ' computes'} on it"
+            yield Finding(WARNING, what, found, "wait, or choose another one with --device gpu:N")
+        if card.throttled:
+            do = "let it cool down, or raise the limit with nvidia-smi -pl"
+            yield Finding(WARNING, what, f"its clock is held back: {', '.join(card.throttled)}", do)
+        if card.persistent is False:
+            do = "sudo nvidia-smi -pm 1: without it every worker waits for the driver"
+            yield Finding(NOTE, what, "the driver is unloaded when nobody uses it", do)
+        if card.exclusive:
+            yield Finding(NOTE, what, "one process at a time may use it", "nothing: workers take turns")
+        if card.mig:
+            do = "choose a part with --device gpu:MIG-<uuid>; nvidia-smi -L lists them"
+            yield Finding(NOTE, what, "it is divided (MIG)", do)
+    for name, answer in seen.items():
+        known_framework, why = framework(name), (answer.get("missing") or {}).get("gpu", "")
+        sees = any(device["kind"] == "gpu" for device in answer["devices"])
+        if answer["status"] != "ok" or sees or not known_framework.gpu_install:
+            continue
+        if cards:
+            do = f"pip install {known_framework.gpu_install}; see docs/gpu.md"
+            yield Finding(WARNING, name, f"sees no GPU{why and f': {why}'}", do)
+        elif why and not NO_GPU.search(why):
+            yield Finding(NOTE, name, f"a GPU cannot be used: {why}", "nothing, if the CPU is meant; else docs/gpu.md")
 
 
 def peer(found: Peer) -> Finding:

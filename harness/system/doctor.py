@@ -28,7 +28,7 @@ from harness.core.plugins import PluginError
 from harness.core.strategy import Strategy
 from harness.frameworks import child_process
 from harness.frameworks.child_process import START_LIMIT_S, ChildProcessFailed
-from harness.system import detect, diagnostics, info, lock
+from harness.system import detect, diagnostics, gpu, info, lock
 from harness.system.diagnostics import PROBLEM, WARNING, Finding, Peer, Watched
 from harness.system.info import available_bytes
 
@@ -78,6 +78,7 @@ class Examination:
 
 def examine() -> Examination:
     """Look at everything. Takes some seconds, because every framework is imported in a process of its own."""
+    cards = gpu.cards()  # before the frameworks compute on them
     watched = watch()  # before the frameworks are imported, which keeps the machine busy
     seen = detect.detect(framework_names(), None)
     try:
@@ -90,6 +91,7 @@ def examine() -> Examination:
     return Examination(
         (
             *diagnostics.installed(seen, info.versions()),
+            *diagnostics.gpus(cards, seen),
             *(diagnostics.peer(found) for found in look_for_peers(needs(catalogue))),
             *diagnostics.plugins({**unavailable_frameworks(), **broken, **find_workloads.unavailable()}, contradiction),
             diagnostics.busy(watched),

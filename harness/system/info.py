@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,13 @@ import threadpoolctl
 
 from harness.core.domain import usable_cores
 from harness.core.framework import framework, framework_names
+from harness.system import gpu
 
-TOOLS = ("pytest", "pytest-benchmark", "pandas", "matplotlib")
+TOOLS = (
+    *("pytest", "pytest-benchmark", "pandas", "matplotlib", "triton", "nvidia-ml-py"),
+    *("jax-cuda12-plugin", "jax-cuda13-plugin", "jax-cuda12-pjrt", "jax-cuda13-pjrt"),
+    *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12", "nvidia-cublas", "nvidia-nccl-cu12"),
+)
 """Packages whose versions are recorded beside those of the frameworks."""
 
 SUFFIX = {"Data": "d", "Instruction": "i"}
@@ -33,7 +38,9 @@ VARIABLES = (
     *("TF_FORCE_GPU_ALLOW_GROWTH", "TF_CPP_MIN_LOG_LEVEL", "TF_USE_LEGACY_KERAS", "TF_DETERMINISTIC_OPS"),
     *("TORCH_NUM_THREADS", "TORCH_COMPILE_DISABLE", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_CUDA_ALLOC_CONF"),
     *("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_ORDER", "CUDA_MODULE_LOADING"),
-    *("NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES"),
+    *("CUDA_CACHE_MAXSIZE", "CUDA_CACHE_PATH", "CUDA_MPS_PIPE_DIRECTORY", "CUBLAS_WORKSPACE_CONFIG"),
+    *("NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES", "CUDNN_LOGINFO_DBG", "TRITON_CACHE_DIR", "LD_LIBRARY_PATH"),
+    *("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION"),
     *("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "LD_PRELOAD"),
     *("PYTHONHASHSEED", "PYTHONMALLOC"),
 )
@@ -59,6 +66,7 @@ def describe() -> dict[str, Any]:
         "blas_of_numpy": blas(),
         "load_at_start": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
+        "gpus": gpu.described(gpu.cards()),
     }
 
 
@@ -105,9 +113,14 @@ def blas() -> str | None:
     return ", ".join(named) or None
 
 
-def versions() -> Mapping[str, str]:
-    """Installed versions of the packages that the numbers depend on; absent ones are left out."""
-    packages = dict.fromkeys(p for name in framework_names() for p in framework(name).packages)
+def versions(names: Sequence[str] | None = None) -> Mapping[str, str]:
+    """Installed versions of the packages that the numbers depend on; absent ones are left out.
+
+    Args:
+        names: the frameworks whose packages are meant; all of them if None.
+    """
+    known = framework_names() if names is None else names
+    packages = dict.fromkeys(p for name in known for p in framework(name).packages)
     found = {}
     for package in (*packages, *TOOLS):
         try:

@@ -17,15 +17,21 @@ from harness import frameworks
 from harness.frameworks import child_process
 from harness.frameworks.child_process import ChildProcessFailed
 
-FILL_BYTES = 256 << 20
-MATRIX = 2048
+FILL_BYTES = {"cpu": 256 << 20, "gpu": 4 << 30}
+"""What is filled: beyond all caches, and long against launching a kernel; less where a device has little memory."""
+
+MATRIX = {"cpu": 2048, "gpu": 8192}
+
+WARM_UP_S = {"cpu": 0.0, "gpu": 0.5}
+"""An idle GPU runs at a fraction of its clock."""
+
 REPEATS = 7
 LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """The best a device can do; bytes and floating-point operations (float32) per second."""
+    """The best a device can do; bytes and floating-point operations (in the run's dtype) per second."""
 
     fill_reused: float
     fill_fresh: float
@@ -36,26 +42,44 @@ class Roofline:
         return max(output_bytes / self.fill_reused, (flops or 0.0) / self.flops)
 
 
-def measure(framework: str, device: str, threads: int | None) -> Roofline | None:
+def measure(framework: str, device: str, threads: int | None, dtype: str = "float32", gpu: str = "") -> Roofline | None:
     """Measure with a framework's kernels in a fresh process; None if that fails, since a run can do without."""
     target = "harness.system.roofline:measure_here"
     try:
         found = child_process.call(
-            target, framework, device, framework=framework, device=device, threads=threads, limit_s=LIMIT_S
+            target,
+            *(framework, device, dtype),
+            framework=framework,
+            dtype=dtype,
+            device=device,
+            threads=threads,
+            limit_s=LIMIT_S,
+            gpu=gpu,
         )
     except ChildProcessFailed:
         return None
     return Roofline(**found)
 
 
-def measure_here(framework: str, device: str) -> dict[str, float]:
-    """The fields of `Roofline`, in this process, which imports the framework."""
-    adapter = frameworks.load(framework)
-    kernels = adapter.kernels(adapter.device(device), FILL_BYTES // 4, MATRIX)
+def measure_here(framework: str, kind: str, dtype: str = "float32") -> dict[str, float]:
+    """The fields of `Roofline`, in this process, which imports the framework.
+
+    NumPy, which has no products of bfloat16 worth the name, multiplies float32 for it.
+    """
+    adapter = frameworks.load(framework, device=kind)
+    device = adapter.device(kind)
+    free = adapter.free_memory(device)
+    filled = FILL_BYTES[kind] if free is None else min(FILL_BYTES[kind], free // 8)
+    side = MATRIX[kind]
+    kernels = adapter.kernels(device, filled // 4, side, "float32" if kind == "cpu" and dtype == "bfloat16" else dtype)
+    until = time.perf_counter() + WARM_UP_S[kind]
+    while time.perf_counter() < until:
+        kernels.multiply()
+    nothing = _typical(kernels.nothing) if kind == "gpu" else 0.0
     return {
-        "fill_reused": FILL_BYTES / _fastest(kernels.fill_reused),
-        "fill_fresh": FILL_BYTES / _typical(kernels.fill_fresh),
-        "flops": 2 * MATRIX**3 / _fastest(kernels.multiply),
+        "fill_reused": filled / (_fastest(kernels.fill_reused) - nothing),
+        "fill_fresh": filled / (_typical(kernels.fill_fresh) - nothing),
+        "flops": 2 * side**3 / (_fastest(kernels.multiply) - nothing),
     }
 
 

@@ -13,6 +13,7 @@ from harness.analysis import formats, statistics
 from harness.analysis.case_summary import CaseSummary
 from harness.analysis.panels import Panel
 from harness.analysis.statistics import Verdict
+from harness.core.domain import DEVICE_NAMES
 from harness.report.data import captions
 
 _TIED = 3
@@ -31,16 +32,21 @@ class Answer:
     """The fastest strategy, and those that cannot be told from it, fastest first."""
 
 
-def of(panel: Panel) -> Answer:
-    """The answer for the largest batch size at which anything has a time."""
+def of(panel: Panel, naming: bool = False) -> Answer:
+    """The answer for the largest batch size at which anything has a time.
+
+    Args:
+        naming: whether it names the device, as it does where there are several, or another than the CPU.
+    """
+    where = f" on {DEVICE_NAMES.get(panel.conditions.device, panel.conditions.device[:40])}" if naming else ""
     sizes = panel.timed_sizes
     if not sizes:
         return Answer(
-            f"No strategy has a time on {formats.clipped(panel.conditions.workload, 40)}, so there is nothing to "
-            f"recommend ({captions.tally(panel.cases)}).",
+            f"No strategy has a time on {formats.clipped(panel.conditions.workload, 40)}{where}, so there is nothing "
+            f"to recommend ({captions.tally(panel.cases)}).",
             supported=False,
         )
-    return _at(panel, sizes[-1])
+    return _at(panel, sizes[-1], where)
 
 
 def leaders(panel: Panel, batch_size: int) -> tuple[str, ...]:
@@ -66,11 +72,11 @@ def _ratio(line: CaseSummary, best: CaseSummary) -> statistics.Interval:
     return statistics.ratio(line.estimate, best.estimate)
 
 
-def _at(panel: Panel, batch_size: int) -> Answer:
+def _at(panel: Panel, batch_size: int, where: str) -> Answer:
     lines = panel.at(batch_size)
     best = lines[0]
     tied = leaders(panel, batch_size)
-    start = f"For {formats.clipped(panel.conditions.workload, 40)} at batch size {batch_size:,}"
+    start = f"For {formats.clipped(panel.conditions.workload, 40)} at batch size {batch_size:,}{where}"
     if best.samples == 1:
         return Answer(f"{start} there is no recommendation: one timed call says nothing about noise.", False)
     if len(tied) == len(lines) and len(lines) > 1:

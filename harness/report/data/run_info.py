@@ -24,6 +24,9 @@ _STEPS_UP = 3
 
 _FILES = (store.RUN_FILE, store.ROWS_FILE, store.BENCHMARK_FILE)
 
+NOT_VERIFIED = "pergrad's measurements are not yet verified on a GPU"
+"""Until `tests/device/acceptance.py` has passed on one."""
+
 Facts = tuple[tuple[str, str], ...]
 
 
@@ -109,6 +112,10 @@ def _card(info: Mapping[str, Any]) -> Card:
         ("memory", [known.memory for known in described]),
         ("result", [known.result for known in described]),
     ]
+    on_gpu = "gpu" in list(plan.get("devices") or ())
+    if on_gpu:
+        rows.append(("no GPU because", [_short(mapping(one, "missing").get("gpu")) or "it sees one" for one in about]))
+        rows.append(("autotuning on a GPU", [known.autotuning for known in described]))
     allocators = plan.get("allocators") or plan.get("allocator")
     variables = mapping(info, "environment")
     shared = (
@@ -116,6 +123,7 @@ def _card(info: Mapping[str, Any]) -> Card:
         ("threads asked for", _short(plan.get("threads")) or "each framework's default"),
         ("memory policy of the C library", _value("allocators", allocators) if allocators else "not recorded"),
         ("environment variables", _value("environment", variables) if variables else "none that matter is set"),
+        *((("GPU", NOT_VERIFIED),) if on_gpu else ()),
     )
     return Card(
         tuple(formats.clipped(name, 30) for name in names),

@@ -56,8 +56,9 @@ def of(panels: Sequence[Panel], folder: Path) -> list[Section]:
     """The sections in the order of the panels; their figures are written into `folder`."""
     groups = _groups(panels)
     names = stems([main for main, _ in groups])
+    naming = {panel.conditions.device for panel in panels} != {"cpu"}
     return [
-        _section(main, others, stem, figures.of(main, folder, stem))
+        _section(main, others, stem, figures.of(main, folder, stem), naming)
         for (main, others), stem in zip(groups, names, strict=True)
     ]
 
@@ -81,13 +82,13 @@ def _groups(panels: Sequence[Panel]) -> list[tuple[Panel, list[Panel]]]:
     return [(group[0], group[1:]) for group in found.values()]
 
 
-def _section(panel: Panel, others: Sequence[Panel], stem: str, charts: Sequence[Chart]) -> Section:
+def _section(panel: Panel, others: Sequence[Panel], stem: str, charts: Sequence[Chart], naming: bool) -> Section:
     return Section(
         anchor=f"panel-{stem}",
         stem=stem,
         title=formats.clipped(panel.conditions.workload, 40) or "unnamed",
         conditions=captions.conditions(panel),
-        answer=answer.of(panel),
+        answer=answer.of(panel, naming),
         matrix=tables.matrix(panel),
         charts=tuple(charts),
         costs=tuple(costs.of(panel, others)),

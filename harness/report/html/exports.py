@@ -67,7 +67,7 @@ def _overtakings(contents: Contents) -> Rows:
 
 def _needs(contents: Contents) -> Rows:
     return [
-        [said.run, table.workload, table.batch_size, row.need.quantity, framework, *asdict(best).values()]
+        [said.label, table.workload, table.batch_size, row.need.quantity, framework, *asdict(best).values()]
         for said in contents.verdicts
         for table in said.decisions
         for row in table.rows
@@ -77,7 +77,7 @@ def _needs(contents: Contents) -> Rows:
 
 def _claims(contents: Contents) -> Rows:
     return [
-        [said.run, judged.claim.text, judged.claim.source, *map(str, vars(judged.finding).values())]
+        [said.label, judged.claim.text, judged.claim.source, *map(str, vars(judged.finding).values())]
         for said in contents.verdicts
         for judged in said.claims
     ]
@@ -85,7 +85,7 @@ def _claims(contents: Contents) -> Rows:
 
 def _published(contents: Contents) -> Rows:
     return [
-        [said.run, found.entry.source, found.entry.work, found.entry.published, "; ".join(found.here)]
+        [said.label, found.entry.source, found.entry.work, found.entry.published, "; ".join(found.here)]
         for said in contents.verdicts
         for found in said.published
     ]

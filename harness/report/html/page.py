@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from harness.analysis import formats
 from harness.analysis.case_summary import SEVERITY, CaseSummary
 from harness.analysis.compare import differences
 from harness.analysis.panels import run_names
+from harness.core.domain import DEVICE_NAMES
 from harness.core.records import MarkKind
 from harness.core.store import Run
 from harness.report.data import captions, claims, costs, needs, published, run_info, side_by_side, sources, tables
@@ -51,12 +52,21 @@ _FEW = 12
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What one run says of the claims, of published numbers, and of what to use for which need."""
+    """What one run says of the claims, of published numbers, and of what to use for which need; on one device.
+
+    `device` names it; it is empty where all was measured on the CPU.
+    """
 
     run: str
+    device: str
     claims: tuple[Judged, ...]
     published: tuple[SideBySide, ...]
     decisions: tuple[Decision, ...]
+
+    @property
+    def label(self) -> str:
+        """The run, and its device where that has to be said."""
+        return f"{self.run} on {self.device}" if self.device else self.run
 
 
 @dataclass(frozen=True)
@@ -96,9 +106,7 @@ def gather(runs: Sequence[Run], sections: Sequence[Section]) -> Contents:
         tuple(runs),
         tuple(names),
         tuple(sections),
-        tuple(
-            _verdicts(name, [section for section in sections if section.panel.conditions.run == name]) for name in names
-        ),
+        tuple(found for name in names for found in _verdicts(name, sections)),
         tuple(found for dimension in ("run", "allocator", "device") for found in side_by_side.of(panels, dimension)),
         tuple(_glance(section) for section in sections),
     )
@@ -167,15 +175,20 @@ def fingerprint(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _verdicts(name: str, sections: Sequence[Section]) -> Verdicts:
-    evidence = Evidence.of(panel for section in sections for panel in section.panels)
-    decisions = [needs.decide(evidence, workload) for workload in evidence.workloads()]
-    return Verdicts(
-        name,
-        tuple(claims.judge(evidence)),
-        tuple(published.side_by_side(evidence)),
-        tuple(decision for decision in decisions if decision),
-    )
+def _verdicts(name: str, sections: Sequence[Section]) -> Iterator[Verdicts]:
+    """What one run says, each of its devices by itself: nothing of the CPU's speaks for the GPU."""
+    panels = [panel for section in sections for panel in section.panels if panel.conditions.run == name]
+    devices = list(dict.fromkeys(panel.conditions.device for panel in panels)) or ["cpu"]
+    for device in devices:
+        evidence = Evidence.of(panel for panel in panels if panel.conditions.device == device)
+        decisions = [needs.decide(evidence, workload) for workload in evidence.workloads()]
+        yield Verdicts(
+            name,
+            DEVICE_NAMES.get(device, device[:40]) if devices != ["cpu"] else "",
+            tuple(claims.judge(evidence)),
+            tuple(published.side_by_side(evidence)),
+            tuple(decision for decision in decisions if decision),
+        )
 
 
 def _differences(contents: Contents) -> list[tuple[str, tuple[str, ...]]]:

@@ -51,7 +51,7 @@ def _about(contents: Contents) -> str:
 
 
 def _of_run(said: Verdicts, named: bool) -> list[str]:
-    suffix = f", run {_safe(said.run)}" if named else ""
+    suffix = f", run {_safe(said.label)}" if named else ""
     blocks = []
     for decision in said.decisions[:1]:
         title = f"## What do you need? ({_safe(decision.workload)}, batch size {decision.batch_size:,}{suffix})"
