@@ -10,7 +10,7 @@ from harness.system import roofline
 from harness.system.roofline import Roofline
 
 
-def given(framework: str, device: str, threads: int | None) -> Roofline:
+def given(framework: str, device: str, threads: int | None, dtype: str = "float32", gpu: str = "") -> Roofline:
     """Takes the place of `roofline.measure`: the figures of an ordinary machine."""
     return Roofline(fill_reused=1e10, fill_fresh=1e9, flops=1e11)
 
