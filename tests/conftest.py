@@ -121,7 +121,6 @@ def task_for() -> Callable[..., Task]:
             seed=0,
             limit_s=limit_s,
             target_s=0.01,
-            most_rounds=20,
             environment=dict(strategy.environment),
         )
 

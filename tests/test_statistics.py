@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis import statistics
+from harness.analysis import scaling, statistics
 from harness.analysis.statistics import Estimate, Interval, Verdict
 
 times = st.floats(min_value=1e-9, max_value=1e3)
@@ -199,7 +199,7 @@ def test_the_exponent_of_a_power_law_is_found_within_its_interval(power: float) 
     sizes = [1, 4, 16, 64, 256]
     measured = [statistics.estimate(lognormal(size, 1e-3 * size**power), size) for size in sizes]
     # when the exponent is fitted
-    found = statistics.exponent(sizes, measured)
+    found = scaling.exponent(sizes, measured)
     # then it is the power
     assert found is not None
     assert found.value == pytest.approx(power, abs=0.02)
@@ -211,8 +211,8 @@ def test_the_exponent_of_a_power_law_is_found_within_its_interval(power: float) 
 def test_one_batch_size_has_no_exponent_and_zero_does_not_count() -> None:
     measured = [statistics.estimate(lognormal(seed), seed) for seed in (1, 2)]
 
-    assert statistics.exponent([0, 4], measured) is None
-    assert statistics.exponent([4, 4], measured) is None
+    assert scaling.exponent([0, 4], measured) is None
+    assert scaling.exponent([4, 4], measured) is None
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_one_batch_size_has_no_exponent_and_zero_does_not_count() -> None:
 def test_compiling_pays_after_the_first_call_that_makes_up_for_it(
     once: float, mine: float, other: float, calls: int | None
 ) -> None:
-    assert statistics.calls_to_pay(once, mine, other) == calls
+    assert scaling.calls_to_pay(once, mine, other) == calls
 
 
 def width(found: Estimate) -> float:

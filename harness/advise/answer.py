@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.advise import race
 from harness.advise.race import Question, Race
-from harness.analysis import formats, statistics
+from harness.analysis import formats, scaling, statistics
 from harness.analysis.statistics import Interval
 from harness.core.domain import DEVICE_NAMES, QUANTITIES
 from harness.core.strategy import Strategy
@@ -73,7 +73,7 @@ def advice(state: Race, strategies: Sequence[Strategy], found: Sequence[tuple[St
     soonest = min(once, key=lambda name: once[name], default="")
     times = dict(ranking)
     for name, time in ranking:
-        saved = statistics.calls_to_pay(once[name] - once[soonest], time.value, times[soonest].value)
+        saved = scaling.calls_to_pay(once[name] - once[soonest], time.value, times[soonest].value)
         places.append(
             Place(
                 strategy=name,

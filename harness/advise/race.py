@@ -83,7 +83,8 @@ class Race:
         rows = self.rows(name)
         if not rows or any(row.status is not Status.OK for row in rows):
             return None
-        return statistics.estimate([[ns * 1e-9 for ns in row.samples_ns] for row in rows], zlib.crc32(name.encode()))
+        passes = [[ns * 1e-9 for ns in row.samples_ns] for row in rows]
+        return statistics.estimate(passes, zlib.crc32(name.encode()), statistics.spread_of(self.noise()))
 
     def ranking(self) -> list[tuple[str, Estimate]]:
         """Strategies with a time, the fastest first."""
@@ -225,7 +226,6 @@ def _task(question: Question, strategy: Strategy, target_s: float, limit_s: floa
         seed=0,
         limit_s=max(limit_s, 1.0),
         target_s=target_s,
-        most_rounds=1000,
         checks=checks,
         source=question.source,
         environment=dict(strategy.environment),

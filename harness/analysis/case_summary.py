@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 import statistics as exact
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis import statistics
-from harness.analysis.statistics import Estimate, Interval
-from harness.core.records import Mark, Measurement, Status
+from harness.analysis import formats, statistics
+from harness.analysis.statistics import ASSUMED_SPREAD, Estimate, Interval, Spread
+from harness.core.records import Mark, MarkKind, Measurement, Status
 
 SEVERITY = (
     Status.OK,
@@ -56,7 +57,7 @@ class CaseSummary:
 
     Attributes:
         passes: how many passes have a row of it, `passes_ok` of them with the status `ok`.
-        samples: timed calls in all passes.
+        samples: timed calls in all passes, over all turns.
         estimate: its time with all that is needed to compare it; None unless `ok`.
         speedup: over the baseline at the same batch size; its value is NaN if there is none.
         verdict: whether that speed-up is beyond the noise, a value of `statistics.Verdict`; empty if there is none.
@@ -114,13 +115,25 @@ class CaseSummary:
         return _or_nan(self.estimate.high if self.estimate else None)
 
 
-def summarise(conditions: Conditions, strategy: str, batch_size: int, rows: Sequence[Measurement]) -> CaseSummary:
-    """One case with all its passes, not yet compared with any other. Without rows it was not reached."""
+def summarise(
+    conditions: Conditions,
+    strategy: str,
+    batch_size: int,
+    rows: Sequence[Measurement],
+    slowness: Mapping[int, float] = MappingProxyType({}),
+    spread: Spread = ASSUMED_SPREAD,
+) -> CaseSummary:
+    """One case with all its passes, not yet compared with any other. Without rows it was not reached.
+
+    Args:
+        slowness: heat -> how slow the machine was in it; times are divided by it.
+        spread: between processes, pooled over the panel.
+    """
     worst = max(rows, key=lambda row: SEVERITY.index(row.status), default=None)
     status = worst.status if worst else Status.SKIPPED
-    passes = [_samples(row) for row in rows]
+    passes = [samples(row, slowness) for row in rows]
     name = "|".join((*conditions[1:], strategy, str(batch_size)))
-    estimate = _estimate(passes, name) if status is Status.OK else None
+    estimate = _estimate(passes, name, spread) if status is Status.OK else None
     error, wrong = max(
         ((row.max_relative_error, row) for row in rows if row.max_relative_error is not None),
         key=lambda pair: pair[0],
@@ -136,7 +149,7 @@ def summarise(conditions: Conditions, strategy: str, batch_size: int, rows: Sequ
         detail=worst.detail if worst else "",
         passes=len(rows),
         passes_ok=sum(row.status is Status.OK for row in rows),
-        samples=sum(map(len, passes)),
+        samples=sum(len(row.samples_ns) if row.calls is None else row.calls for row in rows),
         estimate=estimate,
         import_s=_median(row.import_s for row in rows),
         build_s=_median(row.build_s for row in rows),
@@ -156,14 +169,21 @@ def summarise(conditions: Conditions, strategy: str, batch_size: int, rows: Sequ
         retraces=_largest(row.retraces for row in rows),
         device_name=worst.device_name if worst else "",
         stopping_rule=", ".join(dict.fromkeys(row.stopping_rule for row in rows if row.stopping_rule)),
-        marks=tuple(dict.fromkeys(mark for row in rows for mark in row.marks)),
+        marks=tuple(dict.fromkeys([*(mark for row in rows for mark in row.marks), *_two_speeds(estimate, spread)])),
         facts={key: str(value) for key, value in worst.facts.items()} if worst else {},
     )
 
 
-def _estimate(passes: Sequence[NDArray[np.float64]], name: str) -> Estimate | None:
+def _estimate(passes: Sequence[NDArray[np.float64]], name: str, spread: Spread) -> Estimate | None:
     """Seeded by the case's own name: its interval does not depend on what else the run holds."""
-    return statistics.estimate(passes, seed=zlib.crc32(name.encode())) if any(map(len, passes)) else None
+    return statistics.estimate(passes, zlib.crc32(name.encode()), spread) if any(map(len, passes)) else None
+
+
+def _two_speeds(estimate: Estimate | None, spread: Spread) -> Iterator[Mark]:
+    """Processes of one strategy that fall into two groups, as where a call waits for another thread, or does not."""
+    if estimate and (found := statistics.two_speeds(estimate.passes, spread)):
+        fast, slow = map(formats.duration, found)
+        yield Mark(MarkKind.TWO_SPEEDS, f"two speeds: {fast} in one process, {slow} in another")
 
 
 def _reason(worst: Measurement | None, estimate: Estimate | None, passes: int) -> str:
@@ -182,10 +202,11 @@ def _digits(error: float | None, rows: Sequence[Measurement]) -> float:
     return -math.log10(error) if error else math.inf
 
 
-def _samples(row: Measurement) -> NDArray[np.float64]:
-    """Seconds per timed call; a row without samples counts with its median."""
+def samples(row: Measurement, slowness: Mapping[int, float]) -> NDArray[np.float64]:
+    """Seconds per call, one entry per turn, as on the machine of all heats; without samples the row's median counts."""
     samples = np.asarray(row.samples_ns, dtype=np.float64) * 1e-9
     samples = samples if len(samples) else np.array([row.median_s or 0.0])
+    samples = samples / slowness.get(row.heat or 0, 1.0)
     usable: NDArray[np.float64] = samples[(samples > 0) & np.isfinite(samples)]
     return usable
 

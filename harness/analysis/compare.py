@@ -6,7 +6,8 @@
     found = compare(Path("results/before"), Path("results/after"))
     print(comparison.text(found))
 
-A difference counts only if the whole interval of the ratio lies beyond the noise floors of both runs. Runs of two
+A difference counts only if the whole interval of the ratio lies beyond the noise floors of both runs, and that interval
+is wide enough to hold in all cases at once: of 500 that did not change, none should be called slower. Runs of two
 machines say little about a change in the code, so they are refused unless that is asked for.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from harness.analysis import panels, statistics
 from harness.analysis.case_summary import CaseSummary, Conditions
 from harness.analysis.panels import Panel
-from harness.analysis.statistics import Estimate, Interval, Verdict
+from harness.analysis.statistics import Interval, Verdict
 from harness.core import store
 from harness.core.records import Status, plain
 from harness.core.store import Run
@@ -138,18 +139,6 @@ def differences(one: Run, two: Run) -> tuple[str, ...]:
     return (*machine_differences(_entries(one, "machine"), _entries(two, "machine")), *_other_differences(one, two))
 
 
-def ratio(numerator: Estimate, denominator: Estimate) -> Interval:
-    """The ratio of two times of one case in two runs.
-
-    Both were drawn with the seed of the case's name, so the replicates of one are shuffled: independent draws are
-    what `statistics.ratio` asks for.
-    """
-    if not len(denominator.replicates):
-        return statistics.ratio(numerator, denominator)
-    shuffled = np.random.default_rng(0).permutation(denominator.replicates)
-    return statistics.ratio(numerator, replace(denominator, replicates=shuffled))
-
-
 _Key = tuple[Conditions, str, int]
 
 
@@ -166,14 +155,21 @@ def _cases(panels: Sequence[Panel]) -> dict[_Key, tuple[CaseSummary, float]]:
 def _changes(
     one: Mapping[_Key, tuple[CaseSummary, float]], two: Mapping[_Key, tuple[CaseSummary, float]]
 ) -> list[CaseChange]:
-    return [_change(key, one.get(key), two.get(key)) for key in dict.fromkeys([*one, *two])]
+    shared = sum(
+        one[key][0].estimate is not None and two[key][0].estimate is not None for key in one.keys() & two.keys()
+    )
+    confidence = statistics.shared_confidence(shared)
+    return [_change(key, one.get(key), two.get(key), confidence) for key in dict.fromkeys([*one, *two])]
 
 
-def _change(key: _Key, one: tuple[CaseSummary, float] | None, two: tuple[CaseSummary, float] | None) -> CaseChange:
+def _change(
+    key: _Key, one: tuple[CaseSummary, float] | None, two: tuple[CaseSummary, float] | None, confidence: float
+) -> CaseChange:
     place, strategy, batch_size = key
     floor = max(found[1] for found in (one, two) if found)
     times = [found[0].estimate if found else None for found in (one, two)]
-    quotient = ratio(times[0], times[1]) if times[0] and times[1] else None
+    quotient = statistics.ratio(times[0], times[1]) if times[0] and times[1] else None
+    careful = statistics.ratio(times[0], times[1], confidence) if times[0] and times[1] else None
     return CaseChange(
         workload=place.workload,
         strategy=strategy,
@@ -188,7 +184,7 @@ def _change(key: _Key, one: tuple[CaseSummary, float] | None, two: tuple[CaseSum
         time_b_s=times[1].value if times[1] else None,
         ratio=quotient,
         floor=floor,
-        verdict=statistics.verdict(quotient, floor) if quotient else None,
+        verdict=_verdict(quotient, careful, floor) if quotient and careful else None,
     )
 
 
@@ -196,6 +192,13 @@ def _rank(case: CaseChange) -> int:
     if case.verdict is None:
         return -1 if case.status_a == Status.OK and _failed(case.status_b) else len(_ORDER)
     return _ORDER.index(case.verdict)
+
+
+def _verdict(ratio: Interval, careful: Interval, floor: float) -> Verdict:
+    """A change needs the wide interval, which holds in all cases at once; that nothing changed, the usual one."""
+    if statistics.verdict(ratio, floor) is Verdict.SAME:
+        return Verdict.SAME
+    return statistics.verdict(careful, floor)
 
 
 def _failed(status: str) -> bool:

@@ -31,9 +31,9 @@ def crossovers(
 
     A lead counts only where the interval of the ratio lies beyond the noise floor. Between two such batch sizes with
     different leaders, log time is taken to be a straight line in log batch size; the interval comes from doing the
-    same with every bootstrap replicate, and never leaves the two batch sizes.
+    same with every replicate of the times, and never leaves the two batch sizes.
 
-    Source: linear interpolation of the log ratio; bootstrap as for `statistics.estimate`.
+    Source: linear interpolation of the log ratio.
 
     Args:
         batch_sizes: ascending and positive.

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from harness.analysis import statistics
-from harness.analysis.case_summary import CaseSummary, Conditions, summarise
+from harness.analysis import heats, statistics
+from harness.analysis.case_summary import CaseSummary, Conditions, samples, summarise
 from harness.analysis.statistics import Estimate, Interval
-from harness.core.records import Measurement
+from harness.core.records import Measurement, Status
 from harness.core.store import Run
 
 COLUMNS = (
@@ -41,7 +43,7 @@ class NoiseFloor:
     factor: float
     pairs: int
     source: str
-    """`control` (the baseline listed twice), `passes` (one case in two passes) or `assumed`."""
+    """`processes` (of one case, in pairs, the baseline's control among them) or `assumed`."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +135,35 @@ def _panels_of(name: str, run: Run) -> list[Panel]:
         passes[row.pass_number] = row  # a case that was measured again replaces the first try
     for planned in _planned(name, run.info):
         rows.setdefault(planned, {})
-    cases: dict[Conditions, list[CaseSummary]] = {}
+    cells: dict[tuple[Conditions, int], list[Measurement]] = defaultdict(list)
+    for (conditions, _, size), passes in rows.items():
+        cells[conditions._replace(quantity=""), size] += passes.values()
+    slowness = {cell: heats.slowness(found) for cell, found in cells.items()}
+    by_panel: dict[Conditions, list[_Case]] = defaultdict(list)
     for (conditions, strategy, size), passes in rows.items():
-        cases.setdefault(conditions, []).append(summarise(conditions, strategy, size, list(passes.values())))
+        speed = slowness[conditions._replace(quantity=""), size]
+        by_panel[conditions].append(_Case(strategy, size, tuple(passes.values()), speed))
     counts = _parameter_counts(run.info)
     return [
-        _panel(conditions, cases[conditions], baseline, control, counts.get(conditions.workload))
-        for conditions in sorted(cases, key=_order(run.info))
+        _panel(conditions, by_panel[conditions], baseline, control, counts.get(conditions.workload))
+        for conditions in sorted(by_panel, key=_order(run.info))
     ]
+
+
+@dataclass(frozen=True)
+class _Case:
+    """The rows of one case, and how slow the machine was in each heat of its cell."""
+
+    strategy: str
+    batch_size: int
+    rows: tuple[Measurement, ...]
+    slowness: Mapping[int, float]
+
+    @cached_property
+    def medians(self) -> list[float]:
+        """Seconds, one per process that has a time."""
+        timed = [samples(row, self.slowness) for row in self.rows if row.status is Status.OK]
+        return [float(np.median(times)) for times in timed if len(times)]
 
 
 def _order(info: Mapping[str, Any]) -> Callable[[Conditions], tuple[int, bool, Conditions]]:
@@ -150,12 +173,23 @@ def _order(info: Mapping[str, Any]) -> Callable[[Conditions], tuple[int, bool, C
 
 
 def _panel(
-    conditions: Conditions, cases: list[CaseSummary], baseline: str, control: str, parameters: int | None
+    conditions: Conditions, found: Sequence[_Case], baseline: str, control: str, parameters: int | None
 ) -> Panel:
-    floor = _noise_floor(cases, baseline, control)
+    processes = _processes(found, baseline, control)
+    spread, floor = statistics.pooled_spread(processes), _noise_floor(processes)
+    cases = [summarise(conditions, c.strategy, c.batch_size, c.rows, c.slowness, spread) for c in found]
     base = _estimates(cases, baseline)
     compared = tuple(_compared(case, base.get(case.batch_size), baseline, floor) for case in _ranked(cases))
     return Panel(conditions, baseline, control, floor, compared, parameters)
+
+
+def _processes(found: Sequence[_Case], baseline: str, control: str) -> list[list[float]]:
+    """For each case the medians of its processes; those of the control are the baseline's."""
+    medians: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for case in found:
+        name = baseline if control and case.strategy == control else case.strategy
+        medians[name, case.batch_size] += case.medians
+    return list(medians.values())
 
 
 def _compared(case: CaseSummary, base: Estimate | None, baseline: str, floor: NoiseFloor) -> CaseSummary:
@@ -168,17 +202,13 @@ def _compared(case: CaseSummary, base: Estimate | None, baseline: str, floor: No
     return replace(case, speedup=speedup, verdict=statistics.verdict(speedup, floor.factor).value)
 
 
-def _noise_floor(cases: Sequence[CaseSummary], baseline: str, control: str) -> NoiseFloor:
-    """From the control if the run has one, else from pairs of passes, which measure one case twice as well."""
-    one, other = _estimates(cases, baseline), _estimates(cases, control)
-    ratios = [one[size].value / other[size].value for size in one.keys() & other.keys()]
-    source = "control"
-    if not ratios:
-        medians = [case.estimate.passes for case in cases if case.estimate is not None]
-        ratios = [first / second for passes in medians for first, second in combinations(passes, 2)]
-        source = "passes"
+def _noise_floor(processes: Sequence[Sequence[float]]) -> NoiseFloor:
+    """From all pairs of processes of one strategy, which measure the same twice."""
+    ratios = [one / other for medians in processes for one, other in combinations(medians, 2)]
     factor = statistics.noise_floor(ratios)
-    return NoiseFloor(factor, len(ratios), source) if factor else NoiseFloor(statistics.ASSUMED_FLOOR, 0, "assumed")
+    return (
+        NoiseFloor(factor, len(ratios), "processes") if factor else NoiseFloor(statistics.ASSUMED_FLOOR, 0, "assumed")
+    )
 
 
 def _estimates(cases: Iterable[CaseSummary], strategy: str) -> dict[int, Estimate]:

@@ -8,6 +8,7 @@ Times may be in any unit, as long as it is the same one throughout; ratios and e
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,15 +16,19 @@ from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 CONFIDENCE = 0.95
 """Coverage that every interval aims at."""
 
 REPLICATES = 1000
-"""Bootstrap replicates per estimate; the ends of a 95 % interval then rest on 25 replicates each."""
+"""Values that stand for the distribution of an estimate; the ends of a 95 % interval rest on 25 of them each."""
 
 ASSUMED_FLOOR = 1.2
 """Noise floor where none was measured: phases minutes apart differ by 20 % on shared virtual machines."""
+
+TWO_SPEEDS = 1.25
+"""Where the two middle processes differ by more than this factor, the time between them is shown by none."""
 
 Floats = NDArray[np.float64]
 
@@ -63,31 +68,57 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """How much processes of one strategy differ: the variance of the logarithm of their medians.
+
+    `freedom` are the degrees of freedom that it counts with beside what a case shows itself.
+    """
+
+    variance: float
+    freedom: float = 4.0
+
+
+def spread_of(floor: float) -> Spread:
+    """The spread with which two processes differ by less than `floor` in 95 % of pairs."""
+    return Spread((math.log(floor) / 1.96) ** 2 / 2)
+
+
+ASSUMED_SPREAD = spread_of(ASSUMED_FLOOR)
+"""Where no two processes measured the same."""
+
+
+@dataclass(frozen=True)
 class Estimate(Interval):
-    """The time of a case with its interval, and the bootstrap replicates behind it."""
+    """The time of a case with its interval, and what comparing it with another needs."""
 
     passes: tuple[float, ...]
-    """The median of rounds of each pass that has samples."""
-    replicates: Floats = field(repr=False, compare=False)
-    """Shape (REPLICATES,); empty where the interval is unknown."""
+    """The median of rounds of each process that has samples."""
+    log_error: float | None = None
+    """Standard error of the logarithm of the value; None where nothing is known of the spread."""
+    freedom: float = 1.0
+    """Degrees of freedom behind `log_error`."""
+    replicates: Floats = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
+    """Shape (REPLICATES,), in random order; empty where the interval is unknown."""
 
 
-def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0) -> Estimate:
-    """The median over passes of the median of rounds, with a hierarchical bootstrap interval.
+def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0, spread: Spread = ASSUMED_SPREAD) -> Estimate:
+    """The median over processes of the median of rounds, with a t interval for both components of its variance.
 
-    A replicate draws passes with replacement, and rounds with replacement within each drawn pass: passes differ
-    by more than their rounds do (other process, other memory layout, other load), and rounds within one pass
-    are correlated, so resampling rounds alone would give intervals that are far too narrow.
+    Processes differ by more than their rounds do (other memory layout, other hash seeds), so the spread is taken
+    between medians of processes, on the logarithmic scale. A few processes do not show their own spread, so that of
+    all cases of a panel is mixed in, as so many further degrees of freedom: s^2 = (f0 s0^2 + f s^2) / (f0 + f). It is
+    never taken for less than the spread of the rounds within a process explains.
 
-    With few passes an interval cannot know what it has not seen: the range of 3 passes covers the median of all
-    possible passes with probability 1 - 2 (1/2)^3 = 75 % only. That is why a verdict asks for the noise floor too.
+    Where the two middle processes differ by more than `TWO_SPEEDS`, the value is the faster of them: what no process
+    showed is no time.
 
-    Sources: Kalibera and Jones, "Rigorous benchmarking in reasonable time" (2013), for the hierarchy; Efron and
-    Tibshirani, "An introduction to the bootstrap" (1993), chapter 13, for the percentile interval.
+    Sources: Kalibera and Jones, "Rigorous benchmarking in reasonable time" (2013), for the hierarchy and the t
+    interval; Smyth, "Linear models and empirical Bayes methods" (2004), section 3, for the moderated variance.
 
     Args:
-        passes: one sequence of times per pass, in order of measurement; passes without samples are left out.
-        seed: seed of the draws. Give two cases different seeds if their ratio will be asked for.
+        passes: one sequence of times per process, in order of measurement; those without samples are left out.
+        seed: seed of the order of the replicates. Give two cases different seeds.
+        spread: between processes, pooled over comparable cases.
 
     Raises:
         ValueError: if there is no sample, or one is not a positive finite number.
@@ -98,13 +129,60 @@ def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0) -> Estim
     if any(not np.all(np.isfinite(array) & (array > 0)) for array in arrays):
         raise ValueError("every time must be a positive finite number")
     medians = tuple(float(np.median(array)) for array in arrays)
-    value = float(np.median(medians))
     if sum(len(array) for array in arrays) == 1:
-        return Estimate(value, None, None, medians, np.empty(0))
-    replicates = _replicates(arrays, np.random.default_rng(seed))
-    low, high = percentile_interval(replicates)
-    # The percentile interval of a median holds the median, except for ties of the last digit.
-    return Estimate(value, min(low, value), max(high, value), medians, replicates)
+        return Estimate(medians[0], None, None, medians)
+    logs, count = np.log(medians), len(medians)
+    own = float(np.var(logs, ddof=1)) if count > 1 else 0.0
+    freedom = spread.freedom + count - 1
+    between = (spread.freedom * spread.variance + (count - 1) * own) / freedom
+    within = float(np.mean([_log_variance_of_median(array) for array in arrays]))
+    efficiency = math.pi / 2 if count > 2 else 1.0  # of the median against the mean, which of two are the same
+    log_error = math.sqrt(efficiency * max(between, within) / count)
+    centre, value = float(np.median(logs)), _middle(sorted(medians))
+    margin = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * log_error
+    shares = (np.arange(REPLICATES) + 0.5) / REPLICATES
+    replicates = np.exp(centre + log_error * special.stdtrit(freedom, shares))
+    return Estimate(
+        value,
+        min(value, math.exp(centre - margin)),
+        max(value, math.exp(centre + margin)),
+        medians,
+        log_error,
+        freedom,
+        np.random.default_rng(seed).permutation(replicates),
+    )
+
+
+def pooled_spread(cases: Sequence[Sequence[float]]) -> Spread:
+    """How much processes of one strategy differ, from all cases that were measured in several.
+
+    The median of the variances, each divided by the median of its own distribution (chi-square over its degrees of
+    freedom), so that a few strategies with two speeds do not widen the intervals of all others.
+
+    Args:
+        cases: for each case the medians of its processes.
+
+    Returns:
+        `ASSUMED_SPREAD` without two processes of the same.
+    """
+    scaled = [
+        float(np.var(np.log(medians), ddof=1)) / (float(special.gammaincinv(free / 2, 0.5)) * 2 / free)
+        for medians in cases
+        if (free := len(medians) - 1) > 0
+    ]
+    return Spread(float(np.median(scaled))) if scaled else ASSUMED_SPREAD
+
+
+def two_speeds(passes: Sequence[float], spread: Spread) -> tuple[float, float] | None:
+    """The slowest of the fast and the fastest of the slow processes of a case that has two speeds; None if it has one.
+
+    They are further apart than `TWO_SPEEDS` and than four times what processes of other cases differ by.
+    """
+    ordered = sorted(passes)
+    apart = max(TWO_SPEEDS, math.exp(4 * math.sqrt(spread.variance)))
+    gaps = [(slow / fast, fast, slow) for fast, slow in itertools.pairwise(ordered)]
+    widest = max(gaps, default=(1.0, 0.0, 0.0))
+    return widest[1:] if widest[0] > apart else None
 
 
 def percentile_interval(replicates: Floats, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -116,46 +194,36 @@ def percentile_interval(replicates: Floats, confidence: float = CONFIDENCE) -> t
     return _quantile(replicates, tail), _quantile(replicates, 1 - tail)
 
 
-def replicate_medians(samples: Floats, count: int, generator: np.random.Generator) -> Floats:
-    """Medians of `count` resamples of `samples`, exact in distribution, without drawing the resamples.
+def ratio(numerator: Estimate, denominator: Estimate, confidence: float = CONFIDENCE) -> Interval:
+    """How many times `denominator` goes into `numerator`, with a t interval on the logarithmic scale.
 
-    Drawing n of n values with replacement is drawing n uniform numbers u and taking `sorted[floor(n u)]`; because
-    that map is monotone, the k-th smallest drawn value belongs to the k-th smallest u, which follows
-    Beta(k, n + 1 - k). An even n needs the next one too: the gap from it to 1 shrinks by a factor of
-    1 - Beta(1, n - k). Work is O(n log n + count) instead of O(n count), which is what makes thousands of cases
-    affordable.
+    The speed-up of A over B is `ratio(time of B, time of A)`: above 1 means that A is faster. The degrees of freedom
+    are those of Welch and Satterthwaite.
 
-    Source: David and Nagaraja, "Order statistics" (2003), sections 2.2 and 2.5.
+    Source: Kalibera and Jones (2013), section 7: interval of the ratio of two times; Welch, "The generalization of
+    Student's problem" (1947).
 
-    Returns:
-        Array of shape (count,).
-    """
-    ordered = np.sort(samples)
-    n = len(ordered)
-    if n == 1:
-        return np.full(count, ordered[0])
-    k = (n + 1) // 2
-    lower = generator.beta(k, n + 1 - k, size=count)
-    if n % 2:
-        return _at(ordered, lower)
-    upper = lower + (1 - lower) * generator.beta(1, n - k, size=count)
-    return (_at(ordered, lower) + _at(ordered, upper)) / 2
-
-
-def ratio(numerator: Estimate, denominator: Estimate) -> Interval:
-    """How many times `denominator` goes into `numerator`, with a bootstrap interval.
-
-    The speed-up of A over B is `ratio(time of B, time of A)`: above 1 means that A is faster. The two sets of
-    replicates must be independent draws (different seeds); replicate i of one is divided by replicate i of the
-    other.
-
-    Source: Kalibera and Jones (2013), section 7: bootstrap interval of the ratio of two times.
+    Args:
+        confidence: coverage of the interval.
     """
     value = numerator.value / denominator.value
-    if not (len(numerator.replicates) and len(denominator.replicates)):
+    if numerator.log_error is None or denominator.log_error is None:
         return Interval(value, None, None)
-    low, high = percentile_interval(numerator.replicates / denominator.replicates)
-    return Interval(value, min(low, value), max(high, value))
+    variances = numerator.log_error**2, denominator.log_error**2
+    freedoms = numerator.freedom, denominator.freedom
+    parts = sum(variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
+    freedom = sum(variances) ** 2 / parts if parts else min(freedoms)
+    margin = math.exp(float(special.stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(sum(variances)))
+    return Interval(value, value / margin, value * margin)
+
+
+def shared_confidence(comparisons: int) -> float:
+    """The confidence that each of several comparisons needs, so that all of them hold at once with `CONFIDENCE`.
+
+    Source: Bonferroni's inequality; for comparisons with the best, Hsu, "Multiple comparisons" (1996), chapter 4, of
+    which it is the conservative bound.
+    """
+    return 1 - (1 - CONFIDENCE) / max(1, comparisons)
 
 
 def noise_floor(ratios: Sequence[float], confidence: float = CONFIDENCE) -> float | None:
@@ -208,46 +276,6 @@ def verdict(speedup: Interval, floor: float) -> Verdict:
     return Verdict.AMBIGUOUS
 
 
-def exponent(batch_sizes: Sequence[int], times: Sequence[Estimate]) -> Interval | None:
-    """The exponent p of time ~ B^p: the least-squares slope of log time over log batch size.
-
-    0 is time that does not depend on B, 1 a loop, 2 a Jacobian that goes through the whole batch once per
-    instance. The interval comes from fitting every bootstrap replicate; it describes noise of the measurement and
-    not curvature, and time that is all overhead for small B pulls the slope down.
-
-    Source: least squares on log-log scale as in McGeoch, "A guide to experimental algorithmics" (2012),
-    chapter 7; bootstrap as for `estimate`.
-
-    Returns:
-        None with fewer than two different positive batch sizes.
-    """
-    usable = [(size, time) for size, time in zip(batch_sizes, times, strict=True) if size > 0]
-    if len({size for size, _ in usable}) < 2:
-        return None
-    x = np.log([size for size, _ in usable])
-    weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
-    value = float(weights @ np.log([time.value for _, time in usable]))
-    if any(not len(time.replicates) for _, time in usable):
-        return Interval(value, None, None)
-    low, high = percentile_interval(weights @ np.log([time.replicates for _, time in usable]))
-    return Interval(value, min(low, value), max(high, value))
-
-
-def calls_to_pay(once: float, per_call: float, other_per_call: float) -> int | None:
-    """The number of calls after which paying `once` is worth it: the smallest n with once + n a <= n b.
-
-    Args:
-        once: build and first call, in the unit of the other two.
-        per_call: steady state of what was paid for.
-        other_per_call: steady state of what would be used otherwise, at no cost in advance.
-
-    Returns:
-        None if it never pays.
-    """
-    gain = other_per_call - per_call
-    return math.ceil(once / gain) if gain > 0 else None
-
-
 def _quantile(values: Floats, share: float) -> float:
     """What `np.quantile` gives, several times as fast for the few thousand values of an interval."""
     position = share * (len(values) - 1)
@@ -258,19 +286,14 @@ def _quantile(values: Floats, share: float) -> float:
     return low + (high - low) * (position - below)
 
 
-def _at(ordered: Floats, positions: Floats) -> Floats:
-    """The entries of `ordered` at relative positions in [0, 1); rounding may give 1 itself."""
-    last = len(ordered) - 1
-    return ordered[np.minimum((positions * len(ordered)).astype(np.intp), last)]
+def _middle(ordered: Sequence[float]) -> float:
+    """The median on the logarithmic scale; of two middle values that are two speeds the faster."""
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return low if high > TWO_SPEEDS * low else math.sqrt(low * high)
 
 
-def _replicates(passes: Sequence[Floats], generator: np.random.Generator) -> Floats:
-    drawn = generator.integers(len(passes), size=(REPLICATES, len(passes)))
-    medians = np.empty(drawn.shape)
-    for number, samples in enumerate(passes):
-        chosen = drawn == number
-        medians[chosen] = replicate_medians(samples, int(chosen.sum()), generator)
-    medians.sort(axis=1)  # faster than np.median for so few columns
-    middle = len(passes) // 2
-    result: Floats = medians[:, middle] if len(passes) % 2 else (medians[:, middle - 1] + medians[:, middle]) / 2
-    return result
+def _log_variance_of_median(samples: Floats) -> float:
+    """Variance of the logarithm of the median of samples, from their median absolute deviation."""
+    logs = np.log(samples)
+    deviation = 1.4826 * float(np.median(np.abs(logs - np.median(logs))))
+    return math.pi / 2 * deviation**2 / len(samples)

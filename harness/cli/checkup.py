@@ -160,7 +160,6 @@ def _task(strategy: Strategy, subject: Subject, device: str, gpu: str) -> Task:
         seed=0,
         limit_s=LIMIT_S,
         target_s=0.02,
-        most_rounds=20,
         source=subject.workload.source,
         environment=dict(strategy.environment),
         gpu="all" if strategy.every_device else gpu,

@@ -6,7 +6,6 @@ written as one line of strict JSON. Nothing here measures, judges or draws.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,9 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
+
+FEWEST_ROUNDS = 5
+"""Turns per case at least, however slow; a turn is one call at least."""
 
 SCHEMA_VERSION = 1
 """Version of `run.json` and of the rows of `measurements.jsonl`; raised when a column changes its meaning."""
@@ -62,6 +64,8 @@ class MarkKind(StrEnum):
     LEAK = "leak"
     FORKS = "forks"
     EVALUATIONS = "evaluations"
+    OUTSIDE_TURN = "outside turn"
+    TWO_SPEEDS = "two speeds"
     SLOW_FALLBACK = "slow fallback"
     UNSTABLE = "unstable"
 
@@ -91,7 +95,7 @@ class Case:
 class Measurement:
     """One row of `measurements.jsonl`: one case in one pass, failures included.
 
-    Times end in `_s` (seconds) except `samples_ns` (nanoseconds, one entry per timed call, in order).
+    Times end in `_s` (seconds) except `samples_ns` (nanoseconds per call, one entry per turn: the median of its calls).
     Whatever was not measured is None, which is null in the file.
     """
 
@@ -121,10 +125,19 @@ class Measurement:
     case_s: float | None = None
     """The whole case on the wall: batches, build, first call, warm-up, timed calls, checks."""
     samples_ns: tuple[int, ...] = ()
+    """Of runs before turns: one entry per timed call."""
+    calls: int | None = None
+    """Timed calls in all turns; as many as samples where that is not told."""
+    timed_s: float | None = None
+    """Seconds inside them."""
     median_s: float | None = None
+    heat: int | None = None
+    """Which heat of its pass it took part in: strategies of one heat take turns; each heat has the baseline in it."""
+    baseline_s: float | None = None
+    """`median_s` of the baseline in that heat."""
     warmup_calls: int | None = None
     stopping_rule: str = ""
-    """Which rule ended the timed calls: `time`, `rounds` or `few rounds`."""
+    """Which rule ended the turns: `precision`, `time`, `few rounds` or `hopeless`; `rounds` in older runs."""
     max_relative_error: float | None = None
     """Largest |difference| over all checked rows, relative to the largest true entry of its parameter's row."""
     digits: float | None = None
@@ -146,7 +159,7 @@ class Measurement:
     floor_s: float | None = None
     """The ceiling: the least time this machine could take, from the bytes written and the flops computed."""
     pulse_s: float | None = None
-    """Seconds that a short fixed kernel took just after the case; see `harness.system.interference`."""
+    """Seconds that a short fixed kernel took, before or after the case; see `harness.system.interference`."""
     wait_s: float | None = None
     """Waiting for a device on which nothing is pending, which every timed call contains; None on the CPU."""
     gpu_state: Mapping[str, Any] = field(default_factory=dict)
@@ -201,7 +214,6 @@ class Task:
         references: batch size -> file with the reference for its batches.
         limit_s: what one case may take, build included.
         target_s: seconds of timed calls to aim for per case.
-        most_rounds: timed calls per case at most.
         checks: whether the checks of `harness.measure.timing_checks` are made; once per case and run is enough.
         loads: the strategy that is really loaded, where `strategy` is a second name for it.
         environment: variables that the strategy needs before its framework is imported.
@@ -225,7 +237,6 @@ class Task:
     seed: int
     limit_s: float
     target_s: float
-    most_rounds: int
     threads: int | None = None
     cpus: tuple[int, ...] | None = None
     allocator: str = "default"
@@ -234,6 +245,10 @@ class Task:
     source: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     gpu: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads."""
+        return asdict(self)
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> Task:
@@ -266,20 +281,7 @@ class Task:
 
 
 Job = tuple[Task, ...]
-"""Tasks that one worker measures one after another: of one framework, on one device, with one environment.
-
-A run gives a worker one strategy and several workloads, so that no strategy inherits what another left behind.
-"""
-
-
-def job_to_json(job: Job) -> str:
-    """A job as one line of JSON."""
-    return json.dumps([asdict(task) for task in job])
-
-
-def job_from_json(text: str) -> Job:
-    """The job that `job_to_json` wrote."""
-    return tuple(Task.from_json(values) for values in json.loads(text))
+"""Tasks that one worker measures one after another: of one framework, on one device, with one environment."""
 
 
 OLD_MARKS = {

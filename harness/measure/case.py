@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,18 +20,7 @@ from harness.frameworks import Adapter, Device, instrumentation
 from harness.frameworks.base import first_array, misplaced, to_numpy
 from harness.measure import timing_checks
 from harness.measure.memory import Memory
-from harness.measure.timer import (
-    FEWEST_CALLS,
-    FEWEST_ROUNDS,
-    WARMUP_SHARE,
-    Stopwatch,
-    Timing,
-    Warmup,
-    round_count,
-    stopping_rule,
-    timed_calls,
-    warm_up,
-)
+from harness.measure.timer import FEWEST_CALLS, WARMUP_SHARE, NextTurn, Timing, Warmup, take_turns, warm_up
 from harness.reference import build as build_reference
 from harness.reference import compare
 from harness.reference.compare import Agreement
@@ -119,8 +109,10 @@ class Subject:
         return {name: array.copy() for name, array in arrays.items()} if self.strategy.reuses_output else arrays
 
 
-def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurement:
+def measure(subject: Subject, batch_size: int, next_turn: NextTurn) -> Measurement:
     """Measure one case from the build to the verdict; exceptions of the strategy pass through.
+
+    `next_turn` is asked for the first time when the strategy has been built, has given right rows, and is warm.
 
     Raises:
         MemoryError: before the build, if the rows alone do not fit into the free memory.
@@ -162,18 +154,21 @@ def measure(subject: Subject, batch_size: int, stopwatch: Stopwatch) -> Measurem
         if verdict.status is Status.OK:
             loops = adapter.hidden_loops(step, batches[0])
             traced = subject.instruments.compilations()
-            warm = warm_up(adapter, step, batches, task.target_s * WARMUP_SHARE)
-            warm_traces, evaluated = subject.instruments.compilations() - traced, subject.instruments.evaluations.count
-            timing = timed_calls(adapter, step, batches, rounds_for(task, warm), stopwatch, subject.fetch)
-            retraces = subject.instruments.compilations() - traced - warm_traces
+            compilations, evaluations = subject.instruments.compilations, subject.instruments.evaluations
+            warm = warm_up(adapter, step, batches, task.target_s * WARMUP_SHARE, compilations)
+            warm_traces, evaluated = compilations() - traced, evaluations.count
+            timing = take_turns(
+                adapter, step, batches, next_turn, subject.fetch, warm.times[-1], calls_before_a_leak_fills_memory(warm)
+            )
+            retraces = compilations() - traced - warm_traces
             verdicts = [
                 compare.check(output, references[n], task.dtype, task.quantity)
                 for n, output in sorted(timing.outputs.items())
             ]
             verdict = max([verdict, *verdicts], key=_severity)
-            columns |= _columns(timing, warm, task.most_rounds) | {"retraces": retraces}
-            evaluations = (subject.instruments.evaluations.count - evaluated) / len(timing.samples_ns)
-            marks = _marks(warm, retraces, loops, subject.instruments.forks(), size, evaluations / batch_size)
+            columns |= _columns(timing, warm) | {"retraces": retraces}
+            per_instance = (evaluations.count - evaluated) / timing.calls_made / batch_size
+            marks = _marks(warm, timing, retraces, loops, subject.instruments.forks(), size, per_instance)
             fallbacks += filter(None, [elsewhere.some])
             columns["marks"] = (*marks, *(Mark(MarkKind.SLOW_FALLBACK, text) for text in fallbacks))
             if verdict.status is Status.OK and task.checks:
@@ -240,12 +235,9 @@ def beside_the_device(placed: Counter[tuple[str, str]], device: Device) -> Elsew
     return Elsewhere(all=text) if count == of else Elsewhere(some=text)
 
 
-def rounds_for(task: Task, warm: Warmup) -> int:
-    """How many timed calls: what fills the target, but no more than a leak leaves memory for."""
-    rounds = round_count(warm.times, task.target_s, task.most_rounds)
-    if warm.growth_bytes > LEAK_BYTES:
-        rounds = min(rounds, max(FEWEST_ROUNDS, int(available_bytes() / 4 / warm.growth_bytes)))
-    return rounds
+def calls_before_a_leak_fills_memory(warm: Warmup) -> float:
+    """How many timed calls may be made: without limit unless memory grows with each."""
+    return available_bytes() / 4 / warm.growth_bytes if warm.growth_bytes > LEAK_BYTES else math.inf
 
 
 def build(subject: Subject, problem: Problem, batch: Batch) -> tuple[Step, Gradients, float, float]:
@@ -310,12 +302,13 @@ def _problems(
     yield "independence", timing_checks.independence(step, place, (first, second), reference, fetch, dtype, quantity)
 
 
-def _columns(timing: Timing, warm: Warmup, most_rounds: int) -> dict[str, Any]:
+def _columns(timing: Timing, warm: Warmup) -> dict[str, Any]:
     return {
-        "samples_ns": timing.samples_ns,
+        "samples_ns": tuple(turn.call_ns for turn in timing.turns),
+        "calls": sum(turn.calls for turn in timing.turns),
+        "timed_s": sum(turn.timed_s for turn in timing.turns),
         "median_s": timing.median_s,
         "warmup_calls": len(warm.times),
-        "stopping_rule": stopping_rule(len(timing.samples_ns), most_rounds),
         "minor_faults": timing.minor_faults,
         "cores_busy": timing.cores_busy,
         "system_share": timing.system_share,
@@ -323,11 +316,19 @@ def _columns(timing: Timing, warm: Warmup, most_rounds: int) -> dict[str, Any]:
 
 
 def _marks(
-    warm: Warmup, retraces: int, loops: int | None, forks: int, output_bytes: int, evaluations: float
+    warm: Warmup,
+    timing: Timing,
+    retraces: int,
+    loops: int | None,
+    forks: int,
+    output_bytes: int,
+    evaluations: float,
 ) -> Iterator[Mark]:
     """Remarks that stand beside the time."""
     if not warm.settled:
         yield Mark(MarkKind.UNSETTLED, "warm-up had not settled")
+    if worked := timing_checks.outside_its_turn(timing):
+        yield Mark(MarkKind.OUTSIDE_TURN, worked)
     if retraces:
         yield Mark(MarkKind.RETRACES, f"{retraces} retraces in the timed calls")
     if loops:

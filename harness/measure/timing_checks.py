@@ -96,6 +96,19 @@ def outside(timing: Timing) -> str:
     return ""
 
 
+def outside_its_turn(timing: Timing) -> str:
+    """A process is quiet while others take their turns.
+
+    Threads of numerical libraries spin for some milliseconds after their last work, which is allowed.
+    """
+    if timing.outside_s > 5e-3 + 0.2 * timing.turn_cpu_s:
+        return (
+            f"works while others are measured: {timing.outside_s:.3g} s of CPU time between two of its turns, "
+            f"{timing.turn_cpu_s:.3g} s within one"
+        )
+    return ""
+
+
 def doubling(adapter: Adapter, step: Step, batches: list[Batch], fetch: Fetch, median_s: float) -> str:
     """2k calls take as much longer than k calls as k calls take that are waited for one by one.
 

@@ -1,9 +1,15 @@
-"""One worker process: it imports one framework, measures one job, and tells its parent row by row.
+"""One worker process: it imports one framework and measures cases as its parent tells it, turn by turn.
 
-Started by `harness.runner.workers` as `python -m harness.measure.worker FD` with the job on standard input. It
-writes one JSON object per line to file descriptor FD: `{"event": "begin", ...}` before a case,
-`{"event": "row", "row": {...}}` after it, `{"event": "end"}` at the end. What a strategy prints goes elsewhere and
-cannot be taken for a row.
+Started by `harness.runner.workers` as `python -m harness.measure.worker IN OUT`, with two pipes of their own, so that
+what a strategy reads or prints is never taken for a command or an event. One JSON object per line:
+
+    {"task": {...}, "batch_size": 16}     answered by {"event": "ready"}, once the case is warm, or its row
+    {"turn_s": 0.05}                      answered by {"event": "turn", "call_ns": ..., "calls": ..., "timed_s": ...}
+    {"turn_s": null}                      ends the turns of a case: answered by {"event": "row", "row": {...}}
+
+The first thing it says, after its framework's import, is {"event": "started"}. A case that fails at any point answers
+with its row; `spoiled` beside it says that every later case would fail in this process, whatever it does. The worker
+ends when its commands end.
 """
 
 from __future__ import annotations
@@ -17,31 +23,29 @@ import signal
 import statistics
 import sys
 import sysconfig
-import tempfile
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from harness import frameworks
 from harness.analysis import predict
 from harness.core import find_strategies, find_workloads, plugins
 from harness.core import strategy as strategy_
 from harness.core.framework import Framework, framework
-from harness.core.records import Job, Mark, MarkKind, Measurement, SkipCause, Status, Task, job_from_json
+from harness.core.records import Mark, MarkKind, Measurement, SkipCause, Status, Task
 from harness.core.strategy import Strategy
 from harness.frameworks import instrumentation
 from harness.measure.case import Evaluations, Instruments, Subject, least_seconds, measure, trial
-from harness.measure.timer import Stopwatch
+from harness.measure.timer import Turn
 from harness.system import gpu
 from harness.system.interference import calibration_s
 
@@ -58,13 +62,17 @@ POISONED = re.compile(
 
 
 class Worker:
-    """A pytest plugin that carries the job: it parametrises `harness.measure.pytest_item` and measures every case."""
+    """Measures cases of one framework on one device, in this process.
 
-    def __init__(self, job: Job, emit: Emit) -> None:
-        self.job = job
+    Raises:
+        ImportError: if the framework is not installed.
+        DeviceAbsent: if it does not see the device.
+    """
+
+    def __init__(self, task: Task, commands: Iterator[Any], emit: Emit) -> None:
+        self.commands = commands
         self.emit = emit
         self.measured: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
-        task = job[0]
         forks = instrumentation.forks()
         started = time.perf_counter()
         self.adapter = frameworks.load(task.framework, task.threads, task.device)
@@ -73,23 +81,12 @@ class Worker:
         self.wait_s = empty_wait_s(self.adapter, self.device) if task.device != "cpu" else None
         self.instruments = Instruments(self.adapter.count_compilations(), forks, Evaluations())
 
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """One item per case, workload after workload, batch sizes ascending."""
-        cases = [(task, size) for task in self.job for size in task.batch_sizes]
-        metafunc.parametrize(("task", "batch_size"), cases)
-
-    @pytest.fixture
-    def worker(self) -> Worker:
-        """This plugin, for `harness.measure.pytest_item`."""
-        return self
-
-    def case(self, task: Task, batch_size: int, stopwatch: Stopwatch) -> None:
-        """Measure one case and send its row."""
-        self.emit({"event": "begin", "workload": task.workload, "batch_size": batch_size})
+    def case(self, task: Task, batch_size: int) -> Measurement:
+        """Measure one case, whatever happens to it."""
         on_gpu = task.device == "gpu"
         before = gpu.card() if on_gpu else None
         started, clock, pulse = datetime.now(UTC), time.perf_counter(), calibration_s()
-        row = self._row(task, batch_size, stopwatch)
+        row = self._row(task, batch_size)
         if on_gpu:
             row = with_gpu(row, before, gpu.card())
         row = replace(
@@ -102,12 +99,15 @@ class Worker:
         )
         if (least := least_seconds(row)) is not None:
             self.measured[task.strategy, task.workload].append((batch_size, least))
-        self.emit({"event": "row", "row": row.as_json()})
-        if row.status is Status.ERROR and POISONED.search(f"{row.reason} {row.detail}"):
-            self.emit({"event": "renew"})
-            os._exit(0)  # every later case would fail in this process, whatever it does
+        return row
 
-    def _row(self, task: Task, batch_size: int, stopwatch: Stopwatch) -> Measurement:
+    def _next_turn(self, turn: Turn | None) -> float | None:
+        """Tell what the last turn showed, and wait until it is this worker's turn again."""
+        self.emit({"event": "ready"} if turn is None else {"event": "turn", **asdict(turn)})
+        seconds: float | None = next(self.commands, {"turn_s": None})["turn_s"]
+        return seconds
+
+    def _row(self, task: Task, batch_size: int) -> Measurement:
         try:
             workload = find_workloads.find(task.source or task.workload)
             strategy = _strategy(task)
@@ -115,7 +115,7 @@ class Worker:
             if (expected := self._expected_s(subject, batch_size)) > task.limit_s:
                 reason = f"{expected:.0f} s expected from smaller batches, the limit is {task.limit_s:g} s"
                 return task.row(batch_size, Status.SKIPPED, reason, skip_cause=SkipCause.LIMIT)
-            return measure(subject, batch_size, stopwatch)
+            return measure(subject, batch_size, self._next_turn)
         except Exception as error:
             status, reason = classify(error, framework(task.framework))
             if status is Status.OUT_OF_MEMORY:
@@ -195,42 +195,41 @@ def _says(patterns: Iterable[str], text: str) -> bool:
     return any(re.search(pattern, text, re.IGNORECASE) for pattern in patterns)
 
 
-def run(job: Job, emit: Emit) -> None:
-    """Measure a job. A missing framework, package or device becomes the status of all its cases."""
+def serve(commands: Iterator[Any], emit: Emit) -> None:
+    """Measure what is commanded. A missing framework or device becomes the status of every case.
+
+    The first command is the task whose framework is to be imported; its case comes as a command of its own.
+    """
+    first = Task.from_json(next(commands)["task"])
+    if first.cpus is not None:
+        os.sched_setaffinity(0, first.cpus)  # before the frameworks count the cores
+    worker: Worker | None = None
+    reason = ""
     try:
-        worker = Worker(job, emit)
+        worker = Worker(first, commands, emit)
     except (ImportError, frameworks.DeviceAbsent) as error:
-        for task in job:
-            for batch_size in task.batch_sizes:
-                emit({"event": "row", "row": task.row(batch_size, Status.UNAVAILABLE, str(error)).as_json()})
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        pytest.main(
-            [
-                str(Path(__file__).with_name("pytest_item.py")),
-                *("-c", os.devnull, "--rootdir", scratch, "-q", "-s", "--assert=plain"),
-                *("-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "pytest_benchmark.plugin"),
-                *("--benchmark-disable-gc", "--benchmark-warmup=off", "--benchmark-storage", f"file://{scratch}"),
-            ],
-            plugins=[worker],
-        )
+        reason = str(error)
+    emit({"event": "started"})
+    for command in commands:
+        task, size = Task.from_json(command["task"]), command["batch_size"]
+        row = worker.case(task, size) if worker else task.row(size, Status.UNAVAILABLE, reason)
+        spoiled = row.status is Status.ERROR and POISONED.search(f"{row.reason} {row.detail}") is not None
+        emit({"event": "row", "row": row.as_json(), "spoiled": spoiled})
 
 
 def main() -> None:
-    """Read the job from standard input, write events to the file descriptor given as the only argument."""
+    """Read commands from one file descriptor given as an argument, write events to the other."""
     die_with_parent()
-    job = job_from_json(sys.stdin.read())
-    if job[0].cpus is not None:
-        os.sched_setaffinity(0, job[0].cpus)  # before the frameworks count the cores
-    descriptor = int(sys.argv[1])
-    os.set_inheritable(descriptor, False)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as channel:
+    incoming, outgoing = map(int, sys.argv[1:])
+    for descriptor in (incoming, outgoing):
+        os.set_inheritable(descriptor, False)
+    with os.fdopen(incoming, encoding="utf-8") as lines, os.fdopen(outgoing, "w", encoding="utf-8") as channel:
 
         def emit(event: dict[str, Any]) -> None:
             channel.write(json.dumps(event, allow_nan=False) + "\n")
             channel.flush()
 
-        run(job, emit)
+        serve(map(json.loads, lines), emit)
         emit({"event": "end"})
     # Frameworks leave threads behind that can hang or crash at interpreter exit; every row has been sent.
     os._exit(0)

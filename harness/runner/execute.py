@@ -1,8 +1,10 @@
-"""Runs a plan: one worker process after another, every row on disk before the next case begins."""
+"""Runs a plan: heat after heat, every row on disk before the next heat begins."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import random
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,23 +14,31 @@ from pathlib import Path
 
 from harness.analysis import predict
 from harness.core import find_workloads, store
-from harness.core.records import Case, Job, Mark, MarkKind, Measurement, SkipCause, Status, Task
+from harness.core.domain import usable_cores
+from harness.core.records import Case, Mark, MarkKind, Measurement, SkipCause, Status, Task
 from harness.core.strategy import Strategy
 from harness.frameworks.base import no_device
 from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build
 from harness.reference.workload_info import workload_info
-from harness.runner import plan, workers
-from harness.runner.plan import Plan
+from harness.runner import heat as heats
+from harness.runner import plan
+from harness.runner.plan import Group, Plan
+from harness.runner.worker_process import Overdue, Worker
+from harness.runner.workers import CaseRun
 from harness.system import roofline
 from harness.system.detect import Seen
+from harness.system.info import available_bytes
 from harness.system.interference import UsualTime
 from harness.system.roofline import Roofline
 
 OnRow = Callable[[Measurement], None]
 
-SHORTEST_JOB_S = 5.0
-"""With less of the budget left than this, no further worker is started."""
+SHORTEST_HEAT_S = 5.0
+"""With less of the budget left than this, no further heat is begun."""
+
+WORKER_BYTES = 750 << 20
+"""What a worker takes that waits for its turn: its framework, its parameters and batches, what it keeps."""
 
 
 @dataclass
@@ -60,7 +70,8 @@ class Sweep:
             name: workload_info(find_workloads.find(self.wanted.source(name)), self.wanted.seed)
             for name in self.wanted.workloads
         }
-        self._done = {(row.case, row.pass_number) for row in stored.rows}
+        self._done: dict[tuple[Case, int], Status] = {}
+        self._heat = max((row.heat or 0 for row in stored.rows), default=0)
         self._without_reference: dict[str, str] = {}
         self._dead: dict[Case, Measurement] = {}
         for row in stored.rows:
@@ -69,8 +80,8 @@ class Sweep:
         try:
             with tempfile.TemporaryDirectory(prefix="pergrad-") as scratch:
                 references = self._write_references(Path(scratch))
-                for job in plan.jobs(self.wanted, self.chosen, references):
-                    self._measure(job, started)
+                for group in plan.groups(self.wanted, self.chosen, references, most_workers()):
+                    self._measure(group, started)
             info["state"] = "complete"
         except BaseException:
             info["state"] = "interrupted"
@@ -106,19 +117,34 @@ class Sweep:
                 references[name][size] = str(path)
         return references
 
-    def _measure(self, job: Job, started: float) -> None:
-        """Measure one job, without the cases that are done, hopeless, or beyond the budget."""
-        left_s = None if self.wanted.budget_s is None else self.wanted.budget_s - (time.monotonic() - started)
-        promising = tuple(task for task in map(self._promising, job) if task.batch_sizes)
-        if left_s is not None and left_s < SHORTEST_JOB_S:
-            reason = f"left out: the budget of {self.wanted.budget_s:g} s was used up"
-            for task in promising:
-                self._refuse(task, task.batch_sizes, Status.SKIPPED, reason, SkipCause.BUDGET)
-        elif promising:
-            if left_s is not None:
-                promising = tuple(replace(task, limit_s=min(task.limit_s, left_s)) for task in promising)
-            for row in workers.measure(promising):
-                self._keep(self._judge(row))
+    def _measure(self, group: Group, started: float) -> None:
+        """Measure one group, without the cases that are done, hopeless, or beyond the budget."""
+        self._heat += 1
+        with Workers() as workers:
+            for number, tasks in enumerate(group.heats):
+                promising = [task for task in map(self._promising, tasks) if task.batch_sizes]
+                left_s = math.inf if self.wanted.budget_s is None else self.wanted.budget_s - time.monotonic() + started
+                if left_s < SHORTEST_HEAT_S:
+                    reason = f"left out: the budget of {self.wanted.budget_s:g} s was used up"
+                    for task in promising:
+                        self._refuse(task, task.batch_sizes, Status.SKIPPED, reason, SkipCause.BUDGET)
+                elif promising:
+                    heat = [*promising, *self._baseline_again(tasks, promising)]
+                    cases = workers.cases([replace(task, limit_s=min(task.limit_s, left_s)) for task in heat])
+                    rng = random.Random(f"{self.wanted.seed} {group.pass_number} {number}")
+                    for row in heats.run(cases, self.wanted.baseline, self.wanted.precision, rng):
+                        if (row.case, row.pass_number) not in self._done:
+                            self._keep(replace(self._judge(row), heat=self._heat))
+
+    def _baseline_again(self, tasks: Sequence[Task], promising: Sequence[Task]) -> list[Task]:
+        """The baseline, where it has been measured already: every heat is compared with it; it gets no second row."""
+        return [
+            replace(task, checks=False)
+            for task in tasks
+            if task.strategy == self.wanted.baseline
+            and task not in promising
+            and self._done.get((_case(task, task.batch_sizes[0]), task.pass_number)) is Status.OK
+        ]
 
     def _promising(self, task: Task) -> Task:
         """The task with the batch sizes that are worth measuring; the others get their rows."""
@@ -141,10 +167,12 @@ class Sweep:
                 self._refuse(task, [size], Status.SKIPPED, reason, SkipCause.SIZE)
             sizes = [size for size in sizes if size not in too_large]
         if why := self._dead.get(_case(task, 0)):
-            reason = f"{why.status} in pass {why.pass_number} at batch size {why.batch_size}: {why.reason}"
             hopeless = [size for size in sizes if size >= why.batch_size]
-            self._refuse(task, hopeless, Status.SKIPPED, reason, SkipCause.EARLIER_PASS)
             sizes = [size for size in sizes if size < why.batch_size]
+            here = why.pass_number == task.pass_number
+            reason = f"{why.status}{'' if here else f' in pass {why.pass_number}'} at batch size {why.batch_size}"
+            cause = SkipCause.LIMIT if here else SkipCause.EARLIER_PASS
+            self._refuse(task, hopeless, Status.SKIPPED, f"{reason}: {why.reason}", cause)
         return task.only(sizes)
 
     def _refuse(
@@ -168,7 +196,8 @@ class Sweep:
         self.on_row(row)
 
     def _learn(self, row: Measurement) -> None:
-        """A case that takes too long is not tried again in later passes, nor is a larger one."""
+        """Remember what is done; a case that takes too long is not tried again, nor is a larger one."""
+        self._done[row.case, row.pass_number] = row.status
         if row.status is Status.TIMEOUT or row.skip_cause is SkipCause.LIMIT:
             self._dead.setdefault(replace(row.case, batch_size=0), row)
 
@@ -184,10 +213,53 @@ def absent(task: Task, seen: Seen) -> str:
     return no_device(task.framework, task.device, [device["name"] for device in devices], why)
 
 
+class Workers:
+    """One worker per strategy, which stands ready as long as its group is measured."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, Worker] = {}
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers.values():
+            worker.kill()
+
+    def cases(self, tasks: Sequence[Task]) -> list[CaseRun]:
+        """The case of each task in the worker of its strategy.
+
+        As many frameworks are imported at the same time as there are cores.
+        """
+        starting: list[Worker] = []
+        for task in tasks:
+            if task.strategy not in self._workers or self._workers[task.strategy].dead:
+                self._workers[task.strategy] = Worker(task)
+                starting.append(self._workers[task.strategy])
+            if len(starting) >= len(usable_cores()):
+                _wait_for(starting)
+        _wait_for(starting)
+        return [CaseRun(self._workers[task.strategy], task, task.batch_sizes[0]) for task in tasks]
+
+
+def _wait_for(starting: list[Worker]) -> None:
+    """Until all have started; who takes too long is asked again, and stopped, when its case begins."""
+    for worker in starting:
+        with contextlib.suppress(Overdue):
+            worker.wait_until_started()
+    starting.clear()
+
+
+def most_workers() -> int:
+    """How many workers may stand ready at the same time: what half the free memory holds."""
+    return max(2, available_bytes() // 2 // WORKER_BYTES)
+
+
 def steady_share(run: store.Run) -> float | None:
     """The share of a run's wall time that was spent inside steady-state calls."""
     wall = run.info.get("wall_s")
-    return sum(sum(row.samples_ns) for row in run.rows) * 1e-9 / wall if wall else None
+    timed = sum(sum(row.samples_ns) * 1e-9 if row.timed_s is None else row.timed_s for row in run.rows)
+    return timed / wall if wall else None
 
 
 def _case(task: Task, size: int) -> Case:

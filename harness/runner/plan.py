@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.core.domain import usable_cores
 from harness.core.find_strategies import Catalogue
 from harness.core.find_workloads import builtin, find, others, unavailable
 from harness.core.framework import framework, framework_names
-from harness.core.records import Job, Task
+from harness.core.records import Task
 from harness.core.strategy import Strategy
 
 DEFAULT_WORKLOADS = ("policy", "cnn", "mlp")
@@ -31,7 +32,7 @@ class Plan:
         workload_files: name -> file of those workloads that did not come with pergrad.
         limit_s: what one case may take, build included, before it is stopped.
         target_s: seconds of timed calls to aim for per case and pass.
-        most_rounds: timed calls per case and pass at most.
+        precision: rounds end when the ratio to the best and to the baseline is known this well (0.02: 2 %).
         threads: threads within one operation, the same for every framework; None leaves their defaults.
         cpus: the cores that workers are bound to; None leaves them all.
         allocators: memory policies, each measured: `default`, `reuse`.
@@ -50,7 +51,7 @@ class Plan:
     dtype: str = "float32"
     limit_s: float = 60.0
     target_s: float = 1.0
-    most_rounds: int = 1000
+    precision: float = 0.02
     threads: int | None = None
     cpus: tuple[int, ...] | None = None
     allocators: tuple[str, ...] = ("default",)
@@ -139,32 +140,72 @@ def bind_to_cores(plan: Plan) -> Plan:
     return plan
 
 
-def jobs(plan: Plan, strategies: Sequence[Strategy], references: Mapping[str, Mapping[int, str]]) -> list[Job]:
-    """All jobs, pass after pass, in another random order in each, so that drift hits everyone alike.
+@dataclass(frozen=True)
+class Group:
+    """Strategies whose workers stand ready side by side, each in a process of its own, and the heats they meet in.
 
-    A job is one strategy on all workloads, in the order of the plan; one process measures it, which saves importing
-    the framework again. With a budget the first pass begins with what is most useful: the baseline,
-    then one strategy of each framework in turn. `references` gives for every workload and batch size the file with the
-    reference.
+    A heat is what is compared: every task of it has the same workload and one batch size, the same one.
+
+    Attributes:
+        number: counts the groups of a pass from 1; all of them have the baseline in them.
+    """
+
+    pass_number: int
+    number: int
+    heats: tuple[tuple[Task, ...], ...]
+
+
+def groups(
+    plan: Plan, strategies: Sequence[Strategy], references: Mapping[str, Mapping[int, str]], most_workers: int
+) -> list[Group]:
+    """All groups, pass after pass; strategies are in another random order in each.
+
+    Usually a group is a whole pass. It is less where memory does not allow as many workers, and with a budget: then
+    the first groups hold what is most useful, the baseline and one strategy of each framework in turn.
+
+    Args:
+        references: for every workload and batch size the file with the reference.
+        most_workers: how many workers may stand ready at the same time, at least 2.
     """
     rng = random.Random(plan.seed)
     named = [(strategy.name, strategy) for strategy in strategies]
     if plan.control_name:
         named += [(plan.control_name, strategy) for strategy in strategies if strategy.name == plan.baseline]
-    ordered: list[Job] = []
+    found: list[Group] = []
     for pass_number in range(1, plan.passes + 1):
-        this_pass = [
-            tuple(
-                _task(plan, name, strategy, device, allocator, workload, pass_number, references[workload])
-                for workload in plan.workloads
-            )
-            for device in plan.devices
-            for allocator in plan.allocators_of(device)
-            for name, strategy in named
-        ]
-        rng.shuffle(this_pass)
-        ordered += _most_useful_first(plan, this_pass) if plan.budget_s and pass_number == 1 else this_pass
-    return ordered
+        conditions = [(device, allocator) for device in plan.devices for allocator in plan.allocators_of(device)]
+        for device, allocator in conditions:
+            shuffled = rng.sample(named, len(named))
+            size = most_workers if plan.budget_s is None else min(most_workers, len(framework_names()) + 1)
+            for number, members in enumerate(_split(_most_useful_first(plan, shuffled), plan.baseline, size), start=1):
+                heats = tuple(
+                    tuple(
+                        _task(
+                            plan, name, strategy, device, allocator, workload, pass_number, references[workload]
+                        ).only([size])
+                        for name, strategy in members
+                    )
+                    for workload in plan.workloads
+                    for size in sorted(plan.batch_sizes)
+                )
+                found.append(Group(pass_number, number, heats))
+    return found
+
+
+_Named = tuple[str, Strategy]
+"""A strategy and the name under which it is measured."""
+
+
+def _split(named: Sequence[_Named], baseline: str, size: int) -> Iterator[list[_Named]]:
+    """Parts of at most `size`, as equal as may be, the baseline first in each."""
+    first = [entry for entry in named if entry[0] == baseline]
+    others = [entry for entry in named if entry[0] != baseline]
+    count = math.ceil(len(others) / max(1, size - len(first)))
+    step = math.ceil(len(others) / max(1, count))
+    for start in range(0, len(others), step) if others else ():
+        yield [*first, *others[start : start + step]]
+    if not others:
+        yield first
 
 
 def _task(
@@ -191,7 +232,6 @@ def _task(
         seed=plan.seed,
         limit_s=plan.limit_s,
         target_s=plan.target_s,
-        most_rounds=plan.most_rounds,
         threads=plan.threads,
         cpus=plan.cpus,
         allocator=allocator,
@@ -203,15 +243,14 @@ def _task(
     )
 
 
-def _most_useful_first(plan: Plan, this_pass: Sequence[Job]) -> list[Job]:
-    """The baseline first, then one job of each framework in turn; the control last."""
+def _most_useful_first(plan: Plan, named: Sequence[_Named]) -> list[_Named]:
+    """The baseline first, then one strategy of each framework in turn; the control last."""
     seen: Counter[str] = Counter()
     ranked = []
-    for job in sorted(this_pass, key=lambda job: job[0].strategy != plan.baseline):
-        task = job[0]
-        seen[task.framework] += 1
-        ranked.append((task.strategy == plan.control_name, seen[task.framework], job))
-    return [job for *_, job in sorted(ranked, key=lambda entry: entry[:2])]
+    for name, strategy in sorted(named, key=lambda entry: entry[0] != plan.baseline):
+        seen[strategy.framework] += 1
+        ranked.append((name == plan.control_name, seen[strategy.framework], (name, strategy)))
+    return [entry for *_, entry in sorted(ranked, key=lambda entry: entry[:2])]
 
 
 CASE_S = 0.8

@@ -49,7 +49,6 @@ def subject() -> Subject:
         seed=0,
         limit_s=60,
         target_s=1,
-        most_rounds=1000,
     )
     adapter = frameworks.load(FRAMEWORK)
     return Subject(

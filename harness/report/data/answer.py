@@ -52,24 +52,24 @@ def of(panel: Panel, naming: bool = False) -> Answer:
 def leaders(panel: Panel, batch_size: int) -> tuple[str, ...]:
     """The fastest strategy at a batch size and those that are not slower beyond noise floor and interval.
 
+    The fastest of many was lucky, too: intervals are as wide as holding for all comparisons with it at once takes.
     Empty if nothing has a time there.
     """
     lines = panel.at(batch_size)
-    if not lines:
-        return ()
-    best = lines[0]
+    confidence = statistics.shared_confidence(len(lines) - 1)
     return tuple(
         line.strategy
         for line in lines
-        if line is lines[0] or statistics.verdict(_ratio(line, best), panel.floor.factor) is not Verdict.FASTER
+        if line is lines[0]
+        or statistics.verdict(_ratio(line, lines[0], confidence), panel.floor.factor) is not Verdict.FASTER
     )
 
 
-def _ratio(line: CaseSummary, best: CaseSummary) -> statistics.Interval:
+def _ratio(line: CaseSummary, best: CaseSummary, confidence: float) -> statistics.Interval:
     """How many times faster the best is, of two cases that have a time."""
     assert line.estimate
     assert best.estimate
-    return statistics.ratio(line.estimate, best.estimate)
+    return statistics.ratio(line.estimate, best.estimate, confidence)
 
 
 def _at(panel: Panel, batch_size: int, where: str) -> Answer:

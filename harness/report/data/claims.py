@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.analysis import formats, statistics
+from harness.analysis import formats, scaling
 from harness.analysis.statistics import Verdict
 from harness.report.data.evidence import Evidence, Series, Versus, at_every_size, compare
 from harness.report.data.published_figures import CONCURRENT, LOOP, PLAIN, UNSTACK, WORKLOAD
@@ -128,7 +128,7 @@ def _unstack_twice(evidence: Evidence) -> Finding | None:
 def _linear_beyond_five(evidence: Evidence) -> Finding | None:
     pair = _loop_and_unstack(evidence)
     lines = {size: line for size, line in pair[1].lines.items() if size >= 5} if pair else {}
-    power = statistics.exponent(list(lines), [line.estimate for line in lines.values() if line.estimate])
+    power = scaling.exponent(list(lines), [line.estimate for line in lines.values() if line.estimate])
     if power is None or power.low is None or power.high is None:
         return None
     ruling = Ruling.HOLDS if power.low >= LINEAR else Ruling.FAILS if power.high < LINEAR else Ruling.UNDECIDED

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.analysis import formats, statistics
+from harness.analysis import formats, scaling
 from harness.analysis.case_summary import CaseSummary
 from harness.analysis.crossover import Crossover, crossovers
 from harness.analysis.panels import Panel, known
@@ -183,7 +183,7 @@ def _cost(
         pays_after=pays_after,
         pays=pays,
         digits=line.digits if known(line.digits) else None,
-        exponent=statistics.exponent(list(lines), [found.estimate for found in lines.values() if found.estimate]),
+        exponent=scaling.exponent(list(lines), [found.estimate for found in lines.values() if found.estimate]),
     )
 
 
@@ -199,7 +199,7 @@ def _pays(is_baseline: bool, once: float | None, time: float, base: CaseSummary 
     before = _once(base) if base is not None else None
     if once is None or before is None or base is None:
         return None, NOT_MEASURED
-    calls = statistics.calls_to_pay(max(0.0, once - before), time, base.time_s)
+    calls = scaling.calls_to_pay(max(0.0, once - before), time, base.time_s)
     if calls is None:
         return None, "never"
     return calls, f"{calls:,} {'call' if calls == 1 else 'calls'}" if calls else "at once"

@@ -128,8 +128,7 @@ def _without_rows(panel: Panel, other: Panel) -> list[WithoutRows]:
 
 def floor(found: NoiseFloor) -> str:
     """The noise floor, and how it is known."""
-    how = {
-        "control": f"measured by {found.pairs} {captions.plural('pair', found.pairs)} of the baseline under two names",
-        "passes": f"measured by {found.pairs} {captions.plural('pair', found.pairs)} of passes of one case",
-    }
-    return f"{formats.percent(found.factor)}, {how.get(found.source, 'assumed, because every case has one pass only')}"
+    if found.source == "assumed":
+        return f"{formats.percent(found.factor)}, assumed, because every case has one pass only"
+    pairs = f"{found.pairs} {captions.plural('pair', found.pairs)} of processes of one strategy"
+    return f"{formats.percent(found.factor)}, measured by {pairs}"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from harness.analysis import formats, statistics
 from harness.analysis.case_summary import CaseSummary
-from harness.analysis.compare import ratio
 from harness.analysis.panels import Panel
 from harness.analysis.statistics import Verdict
 
@@ -95,7 +94,7 @@ def _cell(
     time = formats.duration(line.time_s)
     if found is first or base is None or base.estimate is None or line.estimate is None:
         return time, ""
-    against = ratio(base.estimate, line.estimate)
+    against = statistics.ratio(base.estimate, line.estimate)
     verdict = statistics.verdict(against, floor)
     if verdict in (Verdict.SAME, Verdict.AMBIGUOUS):
         return time, "a tie" if verdict is Verdict.SAME else "undecided"

@@ -1,0 +1,148 @@
+"""A worker process: spawned, told what to measure, listened to, and killed with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from typing import IO, Any
+
+import psutil
+
+from harness.core.records import Task
+from harness.frameworks.child_process import START_LIMIT_S, command, environment
+
+TAG = "PERGRAD_WORKER"
+"""Environment variable by which a worker's descendants are known."""
+
+
+class Overdue(Exception):
+    """A worker has been silent for longer than it may."""
+
+
+class Worker:
+    """A worker process: it imports one framework, and is told case after case what to measure.
+
+    Attributes:
+        dead: whether it was killed, or died by itself.
+    """
+
+    def __init__(self, task: Task) -> None:
+        """Spawn it and have it import the framework of `task`, whose other cases it may measure too."""
+        self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed by kill()
+        self._tag = uuid.uuid4().hex
+        self._pending = b""
+        self._started = False
+        self.dead = False
+        commands, self._commands = os.pipe()
+        self._events, events = os.pipe()
+        self._process = subprocess.Popen(
+            command(task.framework, "harness.measure.worker", str(commands), str(events)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+            pass_fds=(commands, events),
+            env={
+                **environment(
+                    task.framework, task.device, task.threads, task.dtype, task.allocator, task.gpu, task.environment
+                ),
+                TAG: self._tag,
+            },
+            start_new_session=True,
+        )
+        os.close(commands)
+        os.close(events)
+        self.tell({"task": task.as_json()})
+
+    def tell(self, what: Mapping[str, Any]) -> None:
+        """Send a command; a worker that has died is noticed when it is listened to."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._commands, (json.dumps(what) + "\n").encode())
+
+    def wait_until_started(self) -> None:
+        """Wait until it has imported its framework.
+
+        Raises:
+            Overdue: if that takes longer than `START_LIMIT_S`.
+        """
+        if not self._started:
+            self._started = self.event(START_LIMIT_S) is not None
+
+    def event(self, limit_s: float) -> dict[str, Any] | None:
+        """The next event; None if the worker has closed its end or died.
+
+        A process that the worker forked may hold the pipe open after the worker's death; that is noticed too.
+
+        Raises:
+            Overdue: if the event does not come within `limit_s`.
+        """
+        end = time.monotonic() + limit_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._events, selectors.EVENT_READ)
+            while b"\n" not in self._pending:
+                dead = self._process.poll() is not None
+                left_s = max(0.0, end - time.monotonic())
+                if selector.select(0 if dead else min(0.5, left_s)):
+                    chunk = os.read(self._events, 1 << 16)
+                    self._pending += chunk
+                    if chunk:
+                        continue
+                elif not dead:
+                    if left_s:
+                        continue
+                    raise Overdue
+                # The worker closes the pipe when it dies; wait until its exit status is there.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(5)
+                self.dead = True
+                return None
+        line, _, self._pending = self._pending.partition(b"\n")
+        event: dict[str, Any] = json.loads(line)
+        return event
+
+    @property
+    def exit_status(self) -> int | None:
+        """Its exit status, negative for a signal; None while it lives."""
+        return self._process.poll()
+
+    @property
+    def last_words(self) -> str:
+        """The end of what it wrote to stderr."""
+        return _tail(self._stderr)
+
+    def kill(self) -> None:
+        """End it and everything it started; harmless if it has ended."""
+        if not self._stderr.closed:
+            kill(self._process, self._tag)
+            os.close(self._commands)
+            os.close(self._events)
+            self._stderr.close()
+        self.dead = True
+
+
+def kill(process: subprocess.Popen[bytes], tag: str) -> None:
+    """Kill a worker and everything it started, wherever that went, and wait until the worker is gone.
+
+    What a worker starts inherits its environment, and so the tag that tells whose it is, even after it has left
+    the worker's process group.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for candidate in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if candidate.environ().get(TAG) == tag:
+                candidate.kill()
+                candidate.wait(5)
+
+
+def _tail(file: IO[str], characters: int = 2000) -> str:
+    file.seek(0)
+    return file.read()[-characters:].strip()
