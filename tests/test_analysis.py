@@ -189,12 +189,12 @@ def test_agreement_is_the_worst_over_passes_and_zero_error_is_exact() -> None:
     assert case(panel, BASE).digits == math.inf
 
 
-def test_the_noise_floor_comes_from_the_control_if_there_is_one() -> None:
+def test_the_control_is_one_more_process_of_the_baseline() -> None:
     # given the baseline under a second name, 5 % apart
     rows = [ok(BASE, 4, 1, around(100_000)), ok("tf1/again", 4, 1, around(105_000))]
     # then that is the floor
     floor = only_panel(*rows, control="tf1/again").floor
-    assert (floor.source, floor.pairs) == ("control", 1)
+    assert (floor.source, floor.pairs) == ("processes", 1)
     assert floor.factor == pytest.approx(1.05)
 
 
@@ -206,10 +206,10 @@ def test_the_control_is_in_the_table_and_never_ranked() -> None:
     assert [found.strategy for found in panel.at(4)] == [BASE]
 
 
-def test_without_a_control_the_noise_floor_comes_from_pairs_of_passes() -> None:
+def test_the_noise_floor_comes_from_all_pairs_of_processes_of_one_case() -> None:
     floor = only_panel(*(ok(BASE, 4, number, around(100_000 + 1000 * number)) for number in (1, 2, 3))).floor
 
-    assert (floor.source, floor.pairs) == ("passes", 3)
+    assert (floor.source, floor.pairs) == ("processes", 3)
     assert floor.factor == pytest.approx(103 / 101)
 
 

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.measure import timer, timing_checks
-from harness.measure.timer import Timing
+from harness.measure.timer import NextTurn, Timing, Turn
 
 
-class PlainStopwatch:
-    """What pytest-benchmark's fixture does, without pytest."""
-
-    def __init__(self) -> None:
-        self.stats = SimpleNamespace(stats=SimpleNamespace(data=[]))
-
-    def pedantic(self, target: Callable[..., Any], *, setup: Callable[[], Any], rounds: int, iterations: int) -> None:
-        for _ in range(rounds):
-            arguments, keywords = setup()
-            started = time.perf_counter()
-            target(*arguments, **keywords)
-            self.stats.stats.data.append(time.perf_counter() - started)
+def turns_of(seconds: float, count: int) -> NextTurn:
+    """As many turns as that, whatever they show."""
+    left = iter([seconds] * count)
+    return lambda turn: next(left, None)
 
 
 ADAPTER: Any = SimpleNamespace(name="numpy", wait=lambda output: output, array_types=(np.ndarray,))
@@ -39,11 +29,14 @@ def fetch(output: Any) -> Mapping[str, Any]:
 
 def timing(**columns: Any) -> Timing:
     base: dict[str, Any] = {
-        "samples_ns": (1_000_000,) * 5,
+        "turns": (Turn(1_000_000, 50, 0.05),) * 5,
         "between_s": 1e-5,
+        "outside_s": 0.0,
+        "turn_cpu_s": 0.05,
         "minor_faults": 0.0,
         "cores_busy": 1.0,
         "system_share": 0.0,
+        "calls_made": 255,
         "outputs": {},
     }
     return Timing(**(base | columns))
@@ -60,31 +53,95 @@ def test_three_slow_calls_are_enough_if_they_agree() -> None:
     assert not timer.settled([0.001, 0.001, 0.001])
 
 
-@given(st.floats(1e-6, 100), st.floats(0, 10), st.integers(5, 5000))
-def test_the_number_of_rounds_is_bounded_and_fills_the_target(call_s: float, target_s: float, most: int) -> None:
-    rounds = timer.round_count([call_s] * 10, target_s, most)
+def test_a_call_that_compiles_begins_the_warm_up_anew() -> None:
+    compiled = 0
 
-    assert min(timer.FEWEST_ROUNDS, most) <= rounds <= most
-    assert rounds == most or rounds * call_s >= target_s * 0.999
+    def step(batch: int) -> dict[str, Any]:
+        nonlocal compiled
+        calls.append(batch)
+        if len(calls) == 2:
+            compiled += 1
+            time.sleep(0.05)
+        return {}
+
+    calls: list[int] = []
+    warm = timer.warm_up(ADAPTER, step, [1], 0.0, lambda: compiled)  # type: ignore[arg-type]
+
+    assert len(calls) == 2 + timer.FEWEST_WARMUP
+    assert max(warm.times) < 0.05
 
 
-@pytest.mark.parametrize(("rounds", "rule"), [(5, "few rounds"), (2000, "rounds"), (700, "time")])
-def test_the_rule_that_ended_the_case_is_named(rounds: int, rule: str) -> None:
-    assert timer.stopping_rule(rounds, most=2000) == rule
+def test_a_strategy_that_compiles_in_every_call_ends_its_warm_up_too() -> None:
+    calls: list[int] = []
+
+    warm = timer.warm_up(ADAPTER, calls.append, [1], 0.0, lambda: len(calls))  # type: ignore[arg-type]
+
+    assert len(warm.times) == timer.FEWEST_WARMUP
 
 
-def test_inputs_rotate_and_outputs_of_timed_calls_are_kept_with_their_batch() -> None:
-    seen = []
+def test_inputs_rotate_through_the_turns_and_some_outputs_are_kept_with_their_batch() -> None:
+    seen: list[int] = []
 
     def step(batch: Any) -> dict[str, Any]:
         seen.append(batch)
         return {"w": np.array([batch])}
 
-    found = timer.timed_calls(ADAPTER, step, [10, 11, 12], 8, PlainStopwatch(), fetch)  # type: ignore[list-item]
+    timing = timer.take_turns(ADAPTER, step, [10, 11, 12], turns_of(0.0, 2), fetch, 1e-6)  # type: ignore[list-item]
 
-    assert seen == [10, 11, 12, 10, 11, 12, 10, 11]
-    assert {number: int(output["w"][0]) for number, output in found.outputs.items()} == {0: 10, 1: 11}
-    assert len(found.samples_ns) == 8
+    per_turn = 1 + timer.CALLS_PER_TURN
+    assert seen == [10 + number % 3 for number in range(2 * per_turn + 1)]
+    assert timing.calls_made == len(seen)
+    assert {number: int(output["w"][0]) for number, output in timing.outputs.items()} == {0: 10, 2: 12}
+
+
+def test_the_first_calls_of_a_turn_are_not_timed() -> None:
+    waits = iter([0.02, 0.0, 0.0, 0.0, 0.0])
+
+    def step(batch: Any) -> dict[str, Any]:
+        time.sleep(next(waits))
+        return {}
+
+    timing = timer.take_turns(ADAPTER, step, [1], turns_of(0.0, 1), fetch, 1e-3)  # type: ignore[list-item]
+
+    assert timing.turns[0].timed_s < 0.02
+
+
+def test_a_slow_call_is_a_turn_by_itself() -> None:
+    def step(batch: Any) -> dict[str, Any]:
+        time.sleep(0.11)
+        return {}
+
+    timing = timer.take_turns(ADAPTER, step, [1], turns_of(0.02, 2), fetch, 0.11)  # type: ignore[list-item]
+
+    assert [turn.calls for turn in timing.turns] == [1, 1]
+
+
+def test_a_turn_fills_its_time_and_tells_it() -> None:
+    timing = timer.take_turns(ADAPTER, lambda batch: {}, [1], turns_of(0.01, 1), fetch, 1e-6)  # type: ignore[list-item]
+    (turn,) = timing.turns
+
+    assert turn.calls > 100
+    assert 0 < turn.timed_s < 0.05
+    assert turn.call_ns * 1e-9 * turn.calls == pytest.approx(turn.timed_s, rel=0.9)
+
+
+def test_a_leak_ends_in_turns_of_one_call() -> None:
+    timing = timer.take_turns(
+        ADAPTER,
+        lambda batch: {},
+        [1],
+        turns_of(0.001, 3),
+        fetch,
+        1e-6,
+        most_calls=1,  # type: ignore[list-item]
+    )
+
+    assert [turn.calls for turn in timing.turns][1:] == [1, 1]
+
+
+def test_work_between_two_turns_is_seen() -> None:
+    assert "works while others are measured" in timing_checks.outside_its_turn(timing(outside_s=0.05))
+    assert timing_checks.outside_its_turn(timing(outside_s=0.004)) == ""
 
 
 def test_a_result_that_changes_after_the_return_is_unfinished() -> None:

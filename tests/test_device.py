@@ -24,7 +24,7 @@ from harness.measure.worker import POISONED, classify, empty_wait_s
 from harness.runner import workers
 from tests import bound, fake_gpu
 from tests.fake_gpu import FakeGpuAdapter, Kernel
-from tests.test_clock import PlainStopwatch
+from tests.test_clock import turns_of
 
 Measure = Callable[..., Measurement]
 
@@ -38,7 +38,7 @@ def on_gpu(task_for: Callable[..., Task]) -> Measure:
         asked = replace(task_for(declared, batch_size), device="gpu", **task)
         instruments = Instruments(lambda: 0, lambda: 0, Evaluations())
         subject = Subject(asked, declared, find_workloads.find("policy"), adapter, adapter.device("gpu"), instruments)
-        return measure(subject, batch_size, PlainStopwatch())
+        return measure(subject, batch_size, turns_of(0.001, 5))
 
     return run
 

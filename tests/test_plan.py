@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -13,29 +14,55 @@ from harness.analysis import predict
 from harness.analysis.predict import extrapolate
 from harness.core import find_strategies
 from harness.core.plugins import PluginError
-from harness.core.records import Task, job_from_json, job_to_json
+from harness.core.records import Task
 from harness.core.strategy import Strategy
 from harness.runner import plan
-from harness.runner.plan import Plan
+from harness.runner.plan import Group, Plan
 
 CHOSEN = find_strategies.discover().strategies
 
 
 def tasks(wanted: Plan, chosen: Sequence[Strategy], references: Mapping[str, Mapping[int, str]]) -> list[Task]:
-    return [task for job in plan.jobs(wanted, chosen, references) for task in job]
+    return [task for group in groups(wanted, chosen, references) for heat in group.heats for task in heat]
+
+
+def groups(
+    wanted: Plan, chosen: Sequence[Strategy], references: Mapping[str, Mapping[int, str]], most_workers: int = 1000
+) -> list[Group]:
+    return plan.groups(wanted, chosen, references, most_workers)
 
 
 WANTED = Plan(("policy",), tuple(s.name for s in CHOSEN), ("cpu",), batch_sizes=(16, 1, 4), baseline="tf1/session-loop")
 TRUTHS = {"policy": dict.fromkeys((1, 4, 16), "")}
 
 
-def test_every_pass_holds_every_strategy_once_with_batch_sizes_ascending() -> None:
-    found = tasks(WANTED, CHOSEN, TRUTHS)
+def test_every_heat_of_every_pass_holds_every_strategy_once_at_one_batch_size() -> None:
+    found = groups(WANTED, CHOSEN, TRUTHS)
 
-    for number in (1, 2):
-        this_pass = [task for task in found if task.pass_number == number]
-        assert sorted(task.strategy for task in this_pass) == sorted([*(s.name for s in CHOSEN), WANTED.control_name])
-        assert {task.batch_sizes for task in this_pass} == {(1, 4, 16)}
+    assert [group.pass_number for group in found] == [1, 2]
+    for group in found:
+        assert [{task.batch_sizes for task in heat} for heat in group.heats] == [{(1,)}, {(4,)}, {(16,)}]
+        for heat in group.heats:
+            assert sorted(task.strategy for task in heat) == sorted([*(s.name for s in CHOSEN), WANTED.control_name])
+
+
+@given(st.integers(2, 30))
+def test_where_not_all_workers_fit_every_group_has_the_baseline(most_workers: int) -> None:
+    found = groups(replace(WANTED, passes=1), CHOSEN, TRUTHS, most_workers)
+    heats = [[task.strategy for task in group.heats[0]] for group in found]
+
+    assert all(len(heat) <= most_workers and heat[0] == WANTED.baseline for heat in heats)
+    others = [name for heat in heats for name in heat[1:]]
+    assert sorted(others) == sorted([*(s.name for s in CHOSEN if s.name != WANTED.baseline), WANTED.control_name])
+
+
+def test_a_plan_of_the_baseline_alone_has_a_group() -> None:
+    alone = replace(WANTED, control=False, passes=1)
+    baseline = [strategy for strategy in CHOSEN if strategy.name == WANTED.baseline]
+
+    (group,) = groups(alone, baseline, TRUTHS)
+
+    assert [task.strategy for task in group.heats[0]] == [WANTED.baseline]
 
 
 def test_passes_differ_in_order_and_the_seed_repeats_them() -> None:
@@ -95,13 +122,15 @@ def test_with_a_budget_the_baseline_and_one_of_each_framework_come_first() -> No
 
     assert found[0].strategy == WANTED.baseline
     frameworks = {s.framework for s in CHOSEN}
-    assert {task.framework for task in found[: len(frameworks)]} == frameworks
+    first = groups(replace(WANTED, budget_s=300), CHOSEN, TRUTHS)[0].heats[0]
+    assert len(first) <= len(frameworks) + 1
+    assert {task.framework for task in first} == frameworks
 
 
-def test_a_job_survives_the_way_to_another_process() -> None:
-    job = plan.jobs(replace(WANTED, cpus=(0, 1)), CHOSEN, TRUTHS)[0]
+def test_a_task_survives_the_way_to_another_process() -> None:
+    task = tasks(replace(WANTED, cpus=(0, 1)), CHOSEN, TRUTHS)[0]
 
-    assert job_from_json(job_to_json(job)) == job
+    assert Task.from_json(json.loads(json.dumps(task.as_json()))) == task
 
 
 def test_the_graph_of_unstack_is_predicted_to_pass_the_limit() -> None:
@@ -133,12 +162,11 @@ def test_a_prediction_is_never_below_the_largest_batch_measured(history: list[tu
     assert extrapolate(history, 256) in (0, pytest.approx(seconds)) or extrapolate(history, 256) >= seconds
 
 
-def test_one_job_holds_all_workloads_of_a_strategy() -> None:
-    wanted = replace(WANTED, workloads=("policy", "mlp"))
-    job = plan.jobs(wanted, CHOSEN, dict.fromkeys(wanted.workloads, TRUTHS["policy"]))[0]
+def test_workers_go_through_the_workloads_in_the_order_of_the_plan() -> None:
+    wanted = replace(WANTED, workloads=("policy", "mlp"), batch_sizes=(1,), passes=1)
+    (group,) = groups(wanted, CHOSEN, dict.fromkeys(wanted.workloads, TRUTHS["policy"]))
 
-    assert [task.workload for task in job] == ["policy", "mlp"]
-    assert len({task.strategy for task in job}) == 1
+    assert [{task.workload for task in heat} for heat in group.heats] == [{"policy"}, {"mlp"}]
 
 
 def test_a_large_step_to_a_doubtful_size_is_tried_in_between() -> None:
