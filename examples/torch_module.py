@@ -1,14 +1,14 @@
-"""Bring your model, PyTorch: a `torch.nn.Module` as it is, called through `functional_call`.
+"""Bring your model, PyTorch: a `torch.nn.Module` as it is, and its loss.
 
 Run it with
 
     pergrad run --workload examples/torch_module.py
 
-Only strategies of PyTorch can run it. The truth is computed by PyTorch too, in float64, one instance at a time.
+Only strategies of PyTorch can run it; with `--full`, Opacus and BackPACK are given the module itself. The truth is
+computed by PyTorch too, in float64, one instance at a time.
 """
 
 import torch
-from torch.func import functional_call
 
 frameworks = ("torch",)
 
@@ -31,19 +31,15 @@ class Classifier(torch.nn.Module):
         return self.logits(self.features(images))
 
 
-torch.manual_seed(0)
-MODEL = Classifier()
+def model():
+    """The model, with the same weights in every process. What is called `Classifier` here is yours, as it is."""
+    torch.manual_seed(0)
+    return Classifier()
 
 
-def losses(parameters, batch):
-    """One loss per instance, shape (B,)."""
-    logits = functional_call(MODEL, parameters, (batch["image"],))
-    return torch.nn.functional.cross_entropy(logits, batch["label"], reduction="none")
-
-
-def parameters(rng):
-    """The model's own parameters, as NumPy arrays by name."""
-    return {name: value.detach().numpy() for name, value in MODEL.named_parameters()}
+def loss(output, batch):
+    """One loss per instance, shape (B,), of what the model returned for the first input, `image`."""
+    return torch.nn.functional.cross_entropy(output, batch["label"], reduction="none")
 
 
 def batch(rng, size):

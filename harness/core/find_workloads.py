@@ -13,6 +13,11 @@ A module may be written for some frameworks only, with `frameworks = ("torch",)`
 `ops`: the function is `losses(parameters, batch)`, and the module is imported nowhere but in a process of that
 framework, so it may import it.
 
+For PyTorch a module may give its model instead of `losses` and `parameters`: `model()` -> `torch.nn.Module`,
+`loss(output, batch)` -> (B,), and, where the model's call takes more than the first input, `inputs(batch)` -> the
+arguments of that call. Rows have the names of the model's parameters; its buffers and the parameters that require no
+gradient are state.
+
 A package may declare one with `@workload(...)` instead, and name it in the entry point as `module:function`; then the
 module is imported everywhere, and imports its framework inside its functions.
 """
@@ -25,12 +30,13 @@ import importlib.util
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from harness.core import torch_module
 from harness.core.framework import framework_names
 from harness.core.plugins import PluginError, check_interface, load_file, suggestion
 from harness.core.workload import Workload
@@ -147,7 +153,9 @@ def _read(name: str, source: str, path: Path, import_module: Callable[[], Module
     except SyntaxError as error:
         raise PluginError(f"workload {path} is not valid Python: line {error.lineno}: {error.msg}") from error
     defined = _defined(tree)
-    if missing := [function for function in ("losses", "parameters", "batch") if function not in defined]:
+    gives_model = "model" in defined and "losses" not in defined
+    needed = ("model", "loss", "batch") if gives_model else ("losses", "parameters", "batch")
+    if missing := [function for function in needed if function not in defined]:
         raise PluginError(f"workload {path} lacks the function(s) {', '.join(missing)}")
     if isinstance(version := _assigned(tree, "interface"), ast.Constant):
         try:
@@ -156,30 +164,47 @@ def _read(name: str, source: str, path: Path, import_module: Callable[[], Module
             raise PluginError(f"workload {name} is {error}") from error
     docstring = inspect.cleandoc(ast.get_docstring(tree) or "")
     frameworks = _frameworks(tree, path)
+    if gives_model and frameworks != ("torch",):
+        raise PluginError(f'workload {path} gives `model`, as PyTorch alone takes it: write frameworks = ("torch",)')
     small = small and "SMALL" in defined
     name, source = (name + SMALL, source + SMALL) if small and source == name else (name, source)
+    load = cache(import_module)
+    if gives_model:
+        module = torch_module.from_file(load, lambda: _sizes(load(), small))
+        return Workload(
+            name=name,
+            losses=torch_module.losses(module),
+            parameters=lambda rng: torch_module.parameters(module),
+            batch=lambda rng, size: load().batch(rng, size, *_sizes(load(), small)),
+            docstring=docstring,
+            path=path,
+            source=source,
+            written_for=frameworks,
+            state=lambda: torch_module.state(module),
+            module=module,
+        )
     if frameworks:
         return Workload(
             name=name,
-            losses=lambda ops, parameters, batch: import_module().losses(parameters, batch),
-            parameters=lambda rng: import_module().parameters(rng, *_sizes(import_module(), small)),
-            batch=lambda rng, size: import_module().batch(rng, size, *_sizes(import_module(), small)),
+            losses=lambda ops, parameters, batch: load().losses(parameters, batch),
+            parameters=lambda rng: load().parameters(rng, *_sizes(load(), small)),
+            batch=lambda rng, size: load().batch(rng, size, *_sizes(load(), small)),
             docstring=docstring,
             path=path,
             source=source,
             written_for=frameworks,
         )
-    module = import_module()
-    sizes = _sizes(module, small)
+    file = load()
+    sizes = _sizes(file, small)
     return Workload(
         name=name,
-        losses=module.losses,
-        parameters=lambda rng: module.parameters(rng, *sizes),
-        batch=lambda rng, size: module.batch(rng, size, *sizes),
+        losses=file.losses,
+        parameters=lambda rng: file.parameters(rng, *sizes),
+        batch=lambda rng, size: file.batch(rng, size, *sizes),
         docstring=docstring,
         path=path,
         source=source,
-        layouts=module.layouts(*sizes) if "layouts" in defined else {},
+        layouts=file.layouts(*sizes) if "layouts" in defined else {},
     )
 
 

@@ -42,6 +42,21 @@ def weights(size: int) -> np.ndarray[Any, Any]:
 
 
 @dataclass(frozen=True)
+class Module:
+    """A model that its framework knows as an object, a `torch.nn.Module`, with its loss.
+
+    Attributes:
+        model: `model()` -> the module; of a problem, a new copy that holds the problem's parameters on its device.
+        inputs: `inputs(batch)` -> the positional arguments of the module's call.
+        loss: `loss(output, batch)` -> per-instance losses, shape (B,).
+    """
+
+    model: Callable[[], Any]
+    inputs: Callable[[Batch], tuple[Any, ...]]
+    loss: Callable[[Any, Batch], Array]
+
+
+@dataclass(frozen=True)
 class Problem:
     """One workload bound to one framework.
 
@@ -53,6 +68,8 @@ class Problem:
         weights: a known weight for every instance, (B,), for the quantity `weighted_sum`; the same in every call.
         clip_norm: the L2 norm that each instance's gradient is clipped to, for the quantity `clipped_sum`.
         example: a batch of one instance, for strategies that look at the loss while they build.
+        through_ops: whether the loss is written through `ops`, so that layer rules can read it.
+        module: the model as the user's own `torch.nn.Module`, where the workload gives it.
         facts: a strategy may record plain values about itself here, such as the number of threads it uses;
             they are stored with the measurement and shown in the report.
         afterwards: facts that take time to find out, as calls that are made when the case has been measured.
@@ -66,6 +83,8 @@ class Problem:
     weights: Array = None
     clip_norm: float = CLIP_NORM
     example: Batch = field(default_factory=dict)
+    through_ops: bool = True
+    module: Module | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     afterwards: dict[str, Callable[[], Any]] = field(default_factory=dict)
 

@@ -125,7 +125,7 @@ def strategy(
             source=source,
             requires=tuple(requires),
             devices=tuple(devices),
-            path=Path(inspect.getfile(build)),
+            path=Path(inspect.getfile(inspect.unwrap(build))),
             reuses_output=reuses_output,
             environment=tuple((environment or {}).items()),
             loop=loop,

@@ -16,7 +16,7 @@ from harness.core.domain import INTERFACE
 from harness.core.framework import framework_names
 from harness.core.layouts import Layout
 from harness.core.plugins import PluginError, check_interface
-from harness.core.problem import Losses
+from harness.core.problem import Losses, Module
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -32,6 +32,8 @@ class Workload:
         source: what `find` takes to find it again in another process: a name or an absolute path.
         written_for: the frameworks it is written for; all, through `ops`, if empty.
         layouts: canonical layouts of those parameters and inputs that PyTorch orders differently.
+        state: what `losses` is given beside `parameters`, never differentiated, whatever its dtype.
+        module: the model as a `torch.nn.Module`, where the file gives it; the functions follow from it.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Workload:
     source: str = ""
     written_for: tuple[str, ...] = ()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
+    state: Callable[[], Arrays] = dict
+    module: Module | None = None
 
     @property
     def through_ops(self) -> bool:

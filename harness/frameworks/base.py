@@ -126,12 +126,14 @@ class Adapter(ABC):
         """
         floats, state = split(self.native(parameters, workload.layouts))
         dtype = next(iter(floats.values())).dtype.name
+        state |= cast(workload.state(), dtype)
         weighting = cast({"weights": weights(batch_size)}, dtype)
         example = self.native(cast(workload.batches(seed=0, size=1, count=1)[0], dtype), workload.layouts)
         problem = replace(
             self._bind(workload, floats, state, device, batch_size),
             weights=self.place(weighting, device)["weights"],
             example=self.place(example, device),
+            through_ops=workload.through_ops,
         )
         if state:
             problem.facts["not_differentiated"] = sorted(state)

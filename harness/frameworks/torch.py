@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from harness.core import torch_module
 from harness.core.framework import GPU_OUT_OF_MEMORY, Framework
 from harness.core.problem import Problem
 from harness.core.workload import Arrays, Workload
@@ -106,8 +109,12 @@ class TorchAdapter(Adapter):
 
     def _bind(self, workload: Workload, floats: Arrays, state: Arrays, device: Device, batch_size: int) -> Problem:
         # Parameters are plain tensors that do not require a gradient, as `torch.func` wants them.
-        losses = with_state(workload.losses, self._tensors(state, device))
-        return Problem(self._tensors(floats, device), batch_size, device.handle, self.ops, losses)
+        parameters, constants = self._tensors(floats, device), self._tensors(state, device)
+        losses = with_state(workload.losses, constants)
+        module = workload.module
+        if module is not None:
+            module = replace(module, model=partial(torch_module.copy_with, module, {**constants, **parameters}))
+        return Problem(parameters, batch_size, device.handle, self.ops, losses, module=module)
 
     def place(self, batch: Arrays, device: Device) -> Mapping[str, Any]:
         """The batch as tensors that own their memory."""

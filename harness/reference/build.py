@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +142,8 @@ def compute(
     instances = np.sort(rng.choice(size, count, replace=False))
     weights = cast({"weights": problem.weights(size)}, dtype)["weights"].astype(np.float64)
 
+    inputs = digest({**parameters, **workload.state()}, batch)
+    workload = _with_rounded_state(workload, dtype)
     exact = ReferenceGradients(workload, parameters, batch, "float64")
     with _failures_explained(workload):
         if thorough:
@@ -168,7 +170,7 @@ def compute(
         weighted_error=weighted_error,
         clipped=clipped,
         clipped_error=clipped_error,
-        inputs=digest(parameters, batch),
+        inputs=inputs,
         computed_with=gradients.description(workload),
     )
 
@@ -249,11 +251,16 @@ def refuse_other_inputs(reference: Reference, workload: Workload, parameters: Ar
     Raises:
         Irreproducible: if this process has drawn other parameters or another batch.
     """
-    if reference.inputs and reference.inputs != digest(parameters, batch):
+    if reference.inputs and reference.inputs != digest({**parameters, **workload.state()}, batch):
         raise Irreproducible(
             f"workload {workload.name} has other parameters or batches in every process: draw them from rng, and seed "
             "what its framework draws by itself, as with torch.manual_seed(0)"
         )
+
+
+def _with_rounded_state(workload: Workload, dtype: str) -> Workload:
+    """The workload as strategies see it: its state is in the dtype under test, as parameters and inputs are."""
+    return replace(workload, state=lambda: cast(workload.state(), dtype))
 
 
 @contextlib.contextmanager

@@ -60,6 +60,7 @@ class ReferenceGradients:
         self.batch = self.adapter.native(cast(batch, self.dtype), workload.layouts)
         self.size = len(next(iter(batch.values())))
         floats, state = split(cast(parameters, self.dtype))
+        state |= cast(workload.state(), self.dtype)
         self.parameters = self.adapter.bind(workload, floats, self.device, self.size).parameters
         self.state = self.adapter.place(self.adapter.native(state, workload.layouts), self.device)
         self._losses, self._gradient = _functions(workload.losses, self.adapter.name, imitated, alternative_forms)

@@ -65,5 +65,7 @@ def workload_info(workload: Workload, seed: int = 0) -> WorkloadInfo:
 
 def shapes_here(source: str, seed: int) -> dict[str, Any]:
     """Shapes of the parameters and names of the state, in this process, as plain values."""
-    floats, state = split(find_workloads.find(source).initial_parameters(seed))
-    return {"shapes": {name: list(value.shape) for name, value in floats.items()}, "state": sorted(state)}
+    workload = find_workloads.find(source)
+    floats, state = split(workload.initial_parameters(seed))
+    shapes = {name: list(value.shape) for name, value in floats.items()}
+    return {"shapes": shapes, "state": sorted({**state, **workload.state()})}

@@ -1,23 +1,24 @@
-"""My idea: a `torch.nn.Module` as it is, called through `functional_call`. Strategies of PyTorch can run it."""
+"""My idea: a `torch.nn.Module` and its loss. Strategies of PyTorch can run it."""
 
 import torch
-from torch.func import functional_call
 
 frameworks = ("torch",)
 
-torch.manual_seed(0)
-MODEL = torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
+
+def model():
+    """The module, with the same weights in every process."""
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
 
 
-def losses(parameters, batch):
+def inputs(batch):
+    """The arguments of the module's call; without this function, the first input of the batch."""
+    return (batch["x"],)
+
+
+def loss(output, batch):
     """One loss per instance, shape (B,); not averaged over B."""
-    logits = functional_call(MODEL, parameters, (batch["x"],))
-    return torch.nn.functional.cross_entropy(logits, batch["label"], reduction="none")
-
-
-def parameters(rng):
-    """NumPy arrays by name; gradients are taken at these values."""
-    return {name: value.detach().numpy() for name, value in MODEL.named_parameters()}
+    return torch.nn.functional.cross_entropy(output, batch["label"], reduction="none")
 
 
 def batch(rng, size):
