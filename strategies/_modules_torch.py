@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pergrad import Batch, Gradients, Problem, Unsupported
+from pergrad import Batch, Problem, Unsupported
 from strategies._handles import others_refused
 
 
@@ -57,23 +57,6 @@ class Network(nn.Module):
     def forward(self, batch: Batch) -> Any:
         """The loss of every instance."""
         return self.problem.losses(self.handles, batch, ops=self.ops)
-
-    def shared(self) -> list[str]:
-        """Parameters that more than one layer uses."""
-        uses = [id(layer.weight) for layer in self.layers.values()]
-        return [name for name, (owner, _) in self.owners.items() if uses.count(id(owner)) > 1]
-
-    def gradients(self, attribute: str) -> Gradients:
-        """What a package left in that attribute of every module's parameter, by the workload's names."""
-        found = {}
-        for name, (owner, transposed) in self.owners.items():
-            value = getattr(owner, attribute, None)
-            if value is None:
-                raise Unsupported(f"{name} has no {attribute}: there is no rule for its kind of layer")
-            found[name] = value.mT if transposed else value
-            setattr(owner, attribute, None)
-            owner.grad = None
-        return found
 
     def dense(self, x: Any, weight: Handle, bias: Handle) -> Any:
         shape = self.problem.parameters[weight.name].shape

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from harness.core.problem import Batch, Losses, Module
 from harness.core.plugins import PluginError
+from harness.core.problem import Batch, Losses, Module
 
 
 def from_file(load: Callable[[], ModuleType], sizes: Callable[[], tuple[Any, ...]]) -> Module:

@@ -1,4 +1,5 @@
-from pergrad import Batch, Gradients, Problem, Step, Unsupported, strategy
+from pergrad import Batch, Gradients, Problem, Step, strategy
+from strategies._refusals import refusals_of
 
 
 @strategy(
@@ -8,6 +9,7 @@ from pergrad import Batch, Gradients, Problem, Step, Unsupported, strategy
     requires=("opacus",),
     full_only=True,
 )
+@refusals_of("Opacus")
 def opacus_ghost_clipping(problem: Problem) -> Step:
     """Opacus' ghost clipping: norms in a first backward pass, then a second one of the re-weighted loss.
 
@@ -15,22 +17,22 @@ def opacus_ghost_clipping(problem: Problem) -> Step:
     drop them. Parameters that two layers share are refused.
     """
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.validators import ModuleValidator
 
-    from strategies._modules_torch import Network
+    from strategies._own_torch import own_module
 
-    network = Network(problem)
-    if shared := network.shared():
-        raise Unsupported(f"{', '.join(shared)} is used by two layers, which Opacus' ghost clipping does not support")
-    model = GradSampleModuleFastGradientClipping(network, loss_reduction="sum", max_grad_norm=problem.clip_norm)
+    own = own_module(problem)  # own.model is your torch.nn.Module
+    ModuleValidator.validate(own.model, strict=True)
+    model = GradSampleModuleFastGradientClipping(own.model, loss_reduction="sum", max_grad_norm=problem.clip_norm)
 
     def step(batch: Batch) -> Gradients:
-        losses = model(batch)
+        losses = own.loss(model(*own.inputs(batch)), batch)
         losses.sum().backward(retain_graph=True)
         factors = problem.clip_norm / model.get_norm_sample().clamp(min=problem.clip_norm)
         model.zero_grad()
         model.disable_hooks()
         (factors @ losses).backward()
         model.enable_hooks()
-        return network.gradients("grad")
+        return own.take("grad")  # {name: parameter.grad}
 
     return step

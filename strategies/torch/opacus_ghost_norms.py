@@ -1,4 +1,5 @@
-from pergrad import Batch, Gradients, Problem, Step, Unsupported, strategy
+from pergrad import Batch, Gradients, Problem, Step, strategy
+from strategies._refusals import refusals_of
 
 
 @strategy(
@@ -8,6 +9,7 @@ from pergrad import Batch, Gradients, Problem, Step, Unsupported, strategy
     requires=("opacus",),
     full_only=True,
 )
+@refusals_of("Opacus")
 def opacus_ghost_norms(problem: Problem) -> Step:
     """Opacus in ghost mode: hooks compute the norms of linear and embedding layers without their rows.
 
@@ -15,17 +17,17 @@ def opacus_ghost_norms(problem: Problem) -> Step:
     refused. The gradient of the batch is computed as well.
     """
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.validators import ModuleValidator
 
-    from strategies._modules_torch import Network
+    from strategies._own_torch import own_module
 
-    network = Network(problem)
-    if shared := network.shared():
-        raise Unsupported(f"{', '.join(shared)} is used by two layers, which Opacus' ghost norms do not support")
-    losses = GradSampleModuleFastGradientClipping(network, loss_reduction="sum", max_grad_norm=problem.clip_norm)
+    own = own_module(problem)  # own.model is your torch.nn.Module
+    ModuleValidator.validate(own.model, strict=True)
+    model = GradSampleModuleFastGradientClipping(own.model, loss_reduction="sum", max_grad_norm=problem.clip_norm)
 
     def step(batch: Batch) -> Gradients:
-        losses(batch).sum().backward()
-        losses.zero_grad()
-        return {"norms": losses.get_norm_sample()}
+        own.loss(model(*own.inputs(batch)), batch).sum().backward()
+        model.zero_grad()
+        return {"norms": model.get_norm_sample()}
 
     return step
