@@ -42,7 +42,7 @@ LEAST_DISK_BYTES = 100 << 20
 NO_GPU = re.compile("not compiled with CUDA|no platforms that are instances of gpu|No CUDA GPUs|no NVIDIA driver")
 """What frameworks say where there is no GPU, or none that they were made for."""
 
-INSTALLED_BY = {"opacus": "'pergrad[peers]'", "backpack": "'pergrad[peers]'"}
+INSTALLED_BY = {"opacus": "'pergrad[peers]'", "backpack": "'pergrad[peers]'", "jax_privacy": "'pergrad[peers]'"}
 """Package -> what pip is given for it, where that is not its name."""
 
 
