@@ -20,4 +20,4 @@ def others_refused() -> Iterator[None]:
     except (TypeError, ValueError, AttributeError) as error:
         if not re.search(r"\bHandle\b", str(error)):
             raise
-        raise Unsupported("layer rules know what `ops` do with a parameter, and this loss uses one elsewhere") from error
+        raise Unsupported("layer rules know what `ops` do with parameters; this loss uses one elsewhere") from error
