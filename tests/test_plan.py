@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import json
+=======
+import os
+>>>>>>> 324cc59 (A page on GPUs, constraints and an environment of tox for them; every strategy is tried on a second device; macOS binds nothing to cores)
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -187,3 +191,12 @@ def test_two_sizes_of_which_one_was_disturbed_do_not_rule_out_a_third() -> None:
 def test_a_size_that_may_just_reach_the_limit_is_tried_at_half() -> None:
     # Seconds of unstack at B=64 on two cores; B=256 was stopped after 60 s.
     assert predict.trial_size([(16, 0.45), (64, 2.65)], 256, limit_s=60) == 128
+
+
+def test_where_no_process_can_be_bound_to_cores_threads_are_limited_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)  # as on macOS
+    wanted = plan.plan_for({"policy": "policy"}, ["numpy/autograd-loop"])
+
+    assert plan.bind_to_cores(replace(wanted, threads=1)).cpus is None
+    with pytest.raises(plan.PlanError, match="binds no process to cores"):
+        plan.bind_to_cores(replace(wanted, cpus=(0,)))

@@ -5,6 +5,9 @@ JAX and TensorFlow divide the CPU into two devices; PyTorch computes with tensor
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from harness import frameworks
@@ -12,10 +15,12 @@ from harness.core import find_strategies, find_workloads
 from harness.core.strategy import Unsupported
 from harness.core.workload import cast
 from harness.frameworks import child_process
+from harness.frameworks._tensorflow import BESIDE_THE_WORK
 from harness.frameworks.base import Device, misplaced
+from harness.measure.case import beside_the_device
 from tests.bound import needs
 
-WORKLOADS = ("policy", "cnn-small", "transformer-small")
+WORKLOADS = ("policy", "transformer-small")
 
 
 def placed(name: str, device: Device, adapter: frameworks.Adapter) -> dict[str, str]:
@@ -70,6 +75,104 @@ def tensorflow_on_the_second(name: str) -> dict[str, str]:
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [divide(), divide()])
     adapter = frameworks.load(name)
     return placed(name, adapter.devices()[1], adapter)
+
+
+@pytest.mark.parametrize("name", ["tf1", "tf2"])
+@needs("tf2")
+def test_what_tensorflow_computes_elsewhere_is_counted_and_named(name: str) -> None:
+    nothing, some, everything = child_process.call(f"{__file__}:tensorflow_elsewhere", name, framework=name)
+    assert nothing == ["", ""]
+    assert everything[0]
+    assert not everything[1]
+    assert not some[0]
+    assert "operations of its graphs were computed elsewhere than on /device:CPU:1: Sin (1)" in some[1]
+
+
+def tensorflow_elsewhere(name: str) -> list[list[str]]:
+    """What is said of a graph that lies on the device wholly, in part, and not at all."""
+    import tensorflow as tf
+
+    divide = tf.config.LogicalDeviceConfiguration
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [divide(), divide()])
+    adapter = frameworks.load(name)
+    first, second = adapter.devices()
+
+    def computed(x: Any, *places: str) -> Any:
+        for place in places:
+            with tf.device(place):
+                x = tf.sin(x)
+        return x
+
+    found = []
+    for places in ((second.handle,), (second.handle, first.handle, second.handle), (first.handle,)):
+        if name == "tf2":
+            step = tf.function(lambda x, places=places: computed(x, *places))
+            with tf.device(second.handle):
+                x = tf.constant([1.0, 2.0])
+            with adapter.placements() as placed:
+                step(x)
+        else:
+            with tf.Graph().as_default() as graph:
+                with tf.device(second.handle):
+                    given = tf.compat.v1.placeholder(tf.float32, [2])
+                y = computed(given, *places)
+            with adapter.placements() as placed:
+                call = tf.compat.v1.Session(graph=graph).make_callable(y, [given])
+                call(np.ones(2, np.float32))
+        found.append(list(beside_the_device(placed, second)))
+    return found
+
+
+@pytest.mark.parametrize("name", ["tf1", "tf2"])
+@needs("tf2")
+def test_tensorflow_has_a_gpu_kernel_for_every_operation_that_strategies_use(name: str) -> None:
+    """By its registry, which knows of GPUs even where there is none."""
+    assert child_process.call(f"{__file__}:without_gpu_kernel", name, framework=name) == {}
+
+
+def without_gpu_kernel(name: str) -> dict[str, list[str]]:
+    """Operation with its dtype -> strategies whose graphs hold it, of those that a GPU has no kernel for."""
+    adapter = frameworks.load(name)
+    device = adapter.device("cpu")
+    workload = find_workloads.find("transformer-small")
+    parameters = cast(workload.initial_parameters(0), "float32")
+    batch = cast(workload.batches(0, 2, 1)[0], "float32")
+    found: dict[str, list[str]] = {}
+    for strategy in find_strategies.discover().strategies:
+        if strategy.framework != name:
+            continue
+        problem: Any = adapter.bind(workload, parameters, device, 2)
+        with adapter.scope(problem):
+            try:
+                step: Any = strategy.build(problem)
+            except Unsupported:
+                continue
+            if name == "tf1":
+                graph = problem.graph
+            elif hasattr(step, "get_concrete_function"):
+                graph = step.get_concrete_function(adapter.place(batch, device)).graph
+            else:
+                continue
+        definition = graph.as_graph_def()
+        for node in [*definition.node, *(node for one in definition.library.function for node in one.node_def)]:
+            if node.op not in BESIDE_THE_WORK and not has_gpu_kernel(node):
+                found.setdefault(node.op, []).append(strategy.name)
+    return {operation: sorted(set(names)) for operation, names in found.items()}
+
+
+def has_gpu_kernel(node: Any) -> bool:
+    """Whether a kernel is registered for GPUs, or for all devices, that takes the dtypes of a node."""
+    from tensorflow.python.framework import kernels
+
+    for kernel in kernels.get_registered_kernels_for_op(node.op).kernel:
+        if kernel.device_type in ("GPU", "DEFAULT") and all(
+            limit.name not in node.attr
+            or node.attr[limit.name].type in limit.allowed_values.list.type
+            or node.attr[limit.name].list.type
+            for limit in kernel.constraint
+        ):
+            return True
+    return False
 
 
 @needs("torch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import sys
 from collections import Counter
@@ -135,6 +136,10 @@ def bind_to_cores(plan: Plan) -> Plan:
     available = usable_cores()
     if plan.cpus and not set(plan.cpus) <= set(available):
         raise PlanError(f"--cpus {','.join(map(str, plan.cpus))}: available here are {','.join(map(str, available))}")
+    if not hasattr(os, "sched_setaffinity"):  # macOS
+        if plan.cpus:
+            raise PlanError("--cpus: this system binds no process to cores; limit the frameworks with --threads")
+        return plan
     if plan.threads and not plan.cpus and plan.threads < len(available):
         return replace(plan, cpus=tuple(available[: plan.threads]))
     return plan

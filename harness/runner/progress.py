@@ -14,6 +14,7 @@ from harness.runner import plan
 from harness.runner.execute import Sweep
 from harness.runner.plan import Plan
 from harness.runner.prepare import Prepared
+from harness.system import diagnostics, gpu
 
 
 def announce(prepared: Prepared) -> None:
@@ -30,6 +31,9 @@ def announce(prepared: Prepared) -> None:
                 why = (answer.get("missing") or {}).get(kind, "")
                 said = f"sees no {kind} on this machine{why and f' ({why})'}; its cases are marked unavailable"
                 print(f"{framework}: {said}", file=sys.stderr)
+    for finding in diagnostics.gpus(gpu.cards(), prepared.seen):
+        if finding.level == diagnostics.WARNING:
+            print(f"{finding.what}: {finding.found}; {finding.do}", file=sys.stderr)
     sizes = ", ".join(map(str, wanted.batch_sizes))
     print(
         f"Measuring {len(wanted.strategies)} strategies on {', '.join(wanted.workloads)} at batch sizes {sizes}, "
