@@ -68,6 +68,21 @@ def normal(folder: Path, passes: int = 3, rounds: int = 40) -> Path:
     return folder
 
 
+def two_devices(folder: Path) -> Path:
+    """The same strategies on the CPU and on a GPU, where another one leads; one framework says why it sees none."""
+    told = info(list(MICROSECONDS), passes=1)
+    told["plan"]["devices"] = ["cpu", "gpu"]
+    told["frameworks"]["torch"]["missing"] = {"gpu": "The NVIDIA driver on your system is too old"}
+    store.create(folder, told)
+    rng = np.random.default_rng(0)
+    for device, leader in (("cpu", "jax/vmap"), ("gpu", "torch/func-vmap")):
+        for strategy in ("tf1/session-loop", "jax/vmap", "torch/func-vmap"):
+            microseconds = 10.0 if strategy == leader else 1000.0
+            row = ok(strategy, 64, 1, noisy(rng, microseconds, 20), device=device)
+            store.append(folder, row)
+    return folder
+
+
 def quantities(folder: Path) -> Path:
     """One workload with all four quantities, two allocators, ceilings, and a case marked as unstable."""
     given = {

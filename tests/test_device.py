@@ -6,22 +6,33 @@ The mutants are the mistakes that an adapter or a strategy could make on a GPU: 
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from harness import frameworks
+from harness.cli.app import app
 from harness.core import find_workloads
 from harness.core.framework import framework
 from harness.core.problem import Gradients
 from harness.core.records import Measurement, Status, Task
 from harness.core.strategy import strategy as declare
+from harness.core.workload import cast
 from harness.frameworks import child_process
+from harness.frameworks.base import Kernels
 from harness.measure.case import Evaluations, Instruments, Subject, measure
 from harness.measure.worker import POISONED, classify, empty_wait_s
-from harness.runner import workers
+from harness.reference import build
+from harness.runner import prepare, workers
+from harness.runner.plan import Plan
+from harness.system import detect, roofline
 from tests import bound, fake_gpu
 from tests.fake_gpu import FakeGpuAdapter, Kernel
 from tests.test_clock import turns_of
@@ -293,8 +304,6 @@ def initialize():
 def test_a_gpu_plugin_of_jax_that_cannot_start_costs_no_cpu_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.system import detect
-
     plugin = tmp_path / "jax_plugins" / "broken"
     plugin.mkdir(parents=True)
     (plugin / "__init__.py").write_text(BROKEN_PLUGIN)
@@ -354,3 +363,111 @@ def torch_synchronises() -> dict[str, int]:
             adapter.wait({"on the host": torch.zeros(1)})
             found[kind] = len(calls)
     return found
+
+
+def test_inputs_come_with_the_reference_where_a_gpu_would_draw_others(task_for: Callable[..., Task]) -> None:
+    workload = find_workloads.find("policy")
+    own = replace(workload, parameters=lambda rng: {k: v + 1e-7 for k, v in workload.parameters(rng).items()})
+    declared = declare(framework="numpy")(fake_gpu.strategy(Kernel()))
+    statuses = {}
+    for kind in ("gpu", "cpu"):
+        adapter = FakeGpuAdapter()
+        instruments = Instruments(lambda: 0, lambda: 0, Evaluations())
+        asked = replace(task_for(declared, 2), device=kind)
+        subject = Subject(asked, declared, own, adapter, adapter.device(kind), instruments)
+        try:
+            statuses[kind] = str(measure(subject, 2, PlainStopwatch()).status)
+        except build.Irreproducible:  # on the CPU every process draws the same, or the file forgot its seed
+            statuses[kind] = "irreproducible"
+    assert statuses == {"gpu": "ok", "cpu": "irreproducible"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_inputs_come_back_bit_by_bit(dtype: str, tmp_path: Path) -> None:
+    pytest.importorskip("ml_dtypes")
+    workload = find_workloads.find("embedding-small")
+    parameters, batch = cast(workload.initial_parameters(0), dtype), cast(workload.batches(0, 2, 1)[0], dtype)
+    build.save(tmp_path / "file.npz", [], build.Inputs(parameters, (batch, batch)))
+
+    found = build.load_inputs(tmp_path / "file.npz", dtype)
+
+    assert found is not None
+    assert build.digest(found.parameters, found.batches[1]) == build.digest(parameters, batch)
+    assert build.load(tmp_path / "file.npz") == []
+
+
+def test_a_framework_may_have_an_interpreter_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERGRAD_PYTHON_TENSORFLOW", "/venvs/tf/bin/python")
+    monkeypatch.setenv("PERGRAD_PYTHON_TF1", "/venvs/tf1/bin/python")
+    assert child_process.command("tf1", "some.module")[0] == "/venvs/tf1/bin/python"
+    assert child_process.command("tf2", "some.module")[0] == "/venvs/tf/bin/python"
+    assert child_process.command("jax", "some.module")[0] == sys.executable
+
+
+def test_its_versions_are_those_of_that_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "python"
+    own.write_text(f'#!/bin/sh\nOWN_PYTHON=1 exec {sys.executable} "$@"\n')
+    own.chmod(0o755)
+    monkeypatch.setenv("PERGRAD_PYTHON_NUMPY", str(own))
+    seen = detect.detect(["numpy"], None)["numpy"]
+    assert seen["status"] == "ok"
+    assert seen["versions"]["numpy"] == np.__version__
+
+
+@pytest.mark.parametrize("given", ["jax", "jax=/nowhere/python", "fortran=/bin/sh"])
+def test_an_interpreter_that_is_not_there_is_refused(given: str) -> None:
+    result = CliRunner().invoke(app, ["check", "numpy/autograd-loop", "--python", given])
+    assert result.exit_code == 2
+    assert "as in jax=venv/bin/python" in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "numpy/autograd-loop"],
+        ["advise", "--workload", "policy", "--batch-size", "2"],
+        ["run", "--strategy", "numpy/autograd-loop", "--workload", "policy"],
+    ],
+)
+@pytest.mark.parametrize("device", ["gpu", "gpu:1", "gpu:GPU-a"])
+def test_every_command_refuses_a_gpu_that_no_framework_sees(
+    command: list[str], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[str] = []
+
+    def nobody(names: Any, threads: Any, gpu: str = "") -> dict[str, Any]:
+        asked.append(gpu)
+        devices = [{"kind": "cpu", "name": "cpu"}]
+        return {"numpy": {"status": "ok", "reason": "", "devices": devices, "missing": {"gpu": "no driver"}}}
+
+    monkeypatch.setattr(detect, "detect", nobody)
+    result = CliRunner().invoke(app, [*command, "--device", device])
+    assert result.exit_code == 2
+    assert "no framework sees a GPU here (numpy: no driver)" in " ".join(result.output.split())
+    assert asked == [device.partition(":")[2]]
+
+
+def test_a_baseline_on_a_gpu_keeps_its_results_there() -> None:
+    both = {"status": "ok", "devices": [{"kind": "cpu", "name": "cpu"}, {"kind": "gpu", "name": "H200"}]}
+    one = {"status": "ok", "devices": [{"kind": "cpu", "name": "cpu"}]}
+    assert prepare.may_be_baseline(("gpu",), {"tf1": both, "tf2": one, "jax": both, "torch": both}) == {"jax", "torch"}
+    assert prepare.may_be_baseline(("cpu",), {"tf1": both, "jax": both}) == {"tf1", "jax"}
+    assert prepare.may_be_baseline(("cpu", "gpu"), {"tf1": one, "jax": one}) == {"tf1", "jax"}
+
+
+def test_allocators_of_the_c_library_are_compared_on_the_cpu_only() -> None:
+    wanted = Plan(("policy",), (), ("cpu", "gpu"), allocators=("default", "reuse"))
+    assert wanted.allocators_of("cpu") == ("default", "reuse")
+    assert wanted.allocators_of("gpu") == ("default",)
+
+
+def test_the_ceiling_is_measured_without_the_wait_and_on_a_warm_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = FakeGpuAdapter()
+    fast = Kernels(*(lambda: time.sleep(0.003) for _ in range(3)), lambda: time.sleep(0.002))
+    monkeypatch.setattr(adapter, "kernels", lambda *_: fast, raising=False)
+    monkeypatch.setattr(frameworks, "load", lambda *_, **__: adapter)
+    monkeypatch.setattr(roofline, "WARM_UP_S", {"gpu": 0.01})
+    found = roofline.measure_here("torch", "gpu")
+    filled = adapter.free_memory(adapter.device("gpu")) or 0
+    assert found["fill_reused"] > filled // 8 / 0.0029  # more than what 3 ms with the wait would give

@@ -492,3 +492,30 @@ def test_dimensions_that_differ_become_columns_and_the_others_are_said_once() ->
     assert tables.varying(panels) == ["device"]
     assert ("dtype", "float32") in tables.shared(panels)
     assert [line.dimensions for line in tables.lines(panels)] == [("cpu",), ("gpu",)]
+
+
+def test_where_a_run_has_two_devices_every_sentence_and_table_names_its_own(tmp_path: Path) -> None:
+    index = report.write([made_runs.two_devices(tmp_path / "made")], tmp_path / "report")
+    page = index.read_text(encoding="utf-8")
+
+    assert "at batch size 64 on the CPU, use jax/vmap" in text_of(page)
+    assert "at batch size 64 on the GPU, use torch/func-vmap" in text_of(page)
+    assert len(re.findall("<h3>Run made on the CPU</h3>", page)) == 2  # what to use, and the claims
+    assert len(re.findall("<h3>Run made on the GPU</h3>", page)) == 2
+    assert "not yet verified on a GPU" in page
+    assert "The NVIDIA driver on your system is too old" in page
+    assert {line.split(",")[0] for line in (index.parent / "claims.csv").read_text().splitlines()[1:]} == {
+        "made on the CPU",
+        "made on the GPU",
+    }
+
+
+def test_a_run_on_the_cpu_alone_names_no_device_and_says_nothing_of_gpus(tmp_path: Path) -> None:
+    page = report.write([made_runs.normal(tmp_path / "made")], tmp_path / "report").read_text(encoding="utf-8")
+
+    assert "on the CPU, use" not in text_of(page)
+    assert "verified on a GPU" not in page
+
+
+def text_of(page: str) -> str:
+    return " ".join(re.sub("<[^>]+>", "", page).split())

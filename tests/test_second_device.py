@@ -12,6 +12,7 @@ import pytest
 
 from harness import frameworks
 from harness.core import find_strategies, find_workloads
+from harness.core.problem import GraphProblem
 from harness.core.strategy import Unsupported
 from harness.core.workload import cast
 from harness.frameworks import child_process
@@ -33,7 +34,9 @@ def placed(name: str, device: Device, adapter: frameworks.Adapter) -> dict[str, 
             if strategy.framework != name or strategy.every_device or "compiled" in strategy.name:
                 continue
             problem = adapter.bind(workload, parameters, device, 2)
-            with adapter.scope(problem):
+            if isinstance(problem, GraphProblem):
+                problem.config.device_count["CPU"] = 2  # a session divides the CPU by itself
+            with adapter.scope(problem), adapter.placements() as operations:
                 try:
                     step = strategy.build(problem)
                     output = adapter.wait(step(adapter.place(adapter.native(batch, workload.layouts), device)))
@@ -42,8 +45,10 @@ def placed(name: str, device: Device, adapter: frameworks.Adapter) -> dict[str, 
                     continue
                 except Exception as error:
                     where = f"{type(error).__name__}: {error}"[:300]
-                if "autocast" not in where:  # PyTorch has none for tensors without values, so nothing can be said
-                    found[f"{strategy.name} on {workload.name}"] = where
+            elsewhere = beside_the_device(operations, device)
+            where = where or elsewhere.all or elsewhere.some
+            if "autocast" not in where:  # PyTorch has none for tensors without values, so nothing can be said
+                found[f"{strategy.name} on {workload.name}"] = where
     return found
 
 
@@ -117,7 +122,8 @@ def tensorflow_elsewhere(name: str) -> list[list[str]]:
                     given = tf.compat.v1.placeholder(tf.float32, [2])
                 y = computed(given, *places)
             with adapter.placements() as placed:
-                call = tf.compat.v1.Session(graph=graph).make_callable(y, [given])
+                config = tf.compat.v1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=True)
+                call = tf.compat.v1.Session(graph=graph, config=config).make_callable(y, [given])
                 call(np.ones(2, np.float32))
         found.append(list(beside_the_device(placed, second)))
     return found

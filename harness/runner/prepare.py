@@ -74,12 +74,7 @@ def start(
     except (ValueError, DeviceAbsent) as error:
         raise PlanError(str(error)) from error
     wanted = replace(wanted, devices=devices(kind, seen), gpu=gpu)
-    there = {name for name, answer in seen.items() if answer["status"] == "ok"}
-    if "gpu" in wanted.devices:
-        # On a GPU a loop whose results come back in every call would measure the bus.
-        staying = {name for name in there if _sees(seen[name], "gpu") and framework(name).stays_on_device}
-        there = staying or there
-    wanted = with_baseline(wanted, catalogue, there, may_add_baseline)
+    wanted = with_baseline(wanted, catalogue, may_be_baseline(wanted.devices, seen), may_add_baseline)
     chosen = [catalogue.find(name) for name in wanted.strategies]
     store.create(folder, describe(wanted, catalogue, chosen, seen, command))
     return Prepared(folder, wanted, catalogue, chosen, seen)
@@ -111,6 +106,16 @@ def devices(asked: str | None, seen: dict[str, Seen]) -> tuple[str, ...]:
     if asked in ("cpu", "gpu"):
         return (asked,)
     return ("cpu", "gpu") if asked == "all" or "gpu" in found else ("cpu",)
+
+
+def may_be_baseline(kinds: Sequence[str], seen: Mapping[str, Seen]) -> set[str]:
+    """The frameworks whose plain loop may be the baseline.
+
+    On a GPU a loop whose results come back in every call would measure the bus.
+    """
+    there = {name for name, answer in seen.items() if answer["status"] == "ok"}
+    staying = {name for name in there if _sees(seen[name], "gpu") and framework(name).stays_on_device}
+    return staying if staying and "gpu" in kinds else there
 
 
 def describe(
