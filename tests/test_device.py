@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -462,12 +461,16 @@ def test_allocators_of_the_c_library_are_compared_on_the_cpu_only() -> None:
     assert wanted.allocators_of("gpu") == ("default",)
 
 
-def test_the_ceiling_is_measured_without_the_wait_and_on_a_warm_device(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("wait_s", "work_s"), [(0.001, 0.003), (0.009, 0.002)])
+def test_the_wait_is_no_part_of_the_ceiling_and_never_all_of_it(
+    wait_s: float, work_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     adapter = FakeGpuAdapter()
-    fast = Kernels(*(lambda: time.sleep(0.003) for _ in range(3)), lambda: time.sleep(0.002))
-    monkeypatch.setattr(adapter, "kernels", lambda *_: fast, raising=False)
+    names = ("fill_reused", "fill_fresh", "multiply", "nothing")
+    kernels = Kernels(*((lambda name=name: name) for name in names))
+    monkeypatch.setattr(adapter, "kernels", lambda *_: kernels, raising=False)
     monkeypatch.setattr(frameworks, "load", lambda *_, **__: adapter)
-    monkeypatch.setattr(roofline, "WARM_UP_S", {"gpu": 0.01})
+    monkeypatch.setattr(roofline, "_seconds", lambda call: [wait_s if call() == "nothing" else 0.004])
     found = roofline.measure_here("torch", "gpu")
-    filled = adapter.free_memory(adapter.device("gpu")) or 0
-    assert found["fill_reused"] > filled // 8 / 0.0029  # more than what 3 ms with the wait would give
+    assert found["flops"] == pytest.approx(2 * roofline.MATRIX["gpu"] ** 3 / work_s)
+    assert found["fill_reused"] == found["fill_fresh"] == pytest.approx((1 << 20) // 8 / work_s)

@@ -247,7 +247,8 @@ def agreement(bench: Bench) -> tuple[bool, str]:
         total += len(found)
         wrong += [f"{case}: {reason}" for case, (status, reason, _) in found.items() if status not in GOOD]
         largest = max([largest, *(error for *_, error in found.values() if error is not None)])
-    said = f"{total - len(wrong) - late} of {total} cases, {late} not reached in time; the largest relative error is {largest:.1e}"
+    reached = f"{total - len(wrong) - late} of {total} cases, {late} not reached in time"
+    said = f"{reached}; the largest relative error is {largest:.1e}"
     return not wrong and total > 0, "; ".join([said, *wrong[:5]])
 
 
