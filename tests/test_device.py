@@ -29,9 +29,10 @@ from harness.frameworks.base import Kernels
 from harness.measure.case import Evaluations, Instruments, Subject, measure
 from harness.measure.worker import POISONED, classify, empty_wait_s
 from harness.reference import build
-from harness.runner import prepare, workers
+from harness.runner import execute, prepare, workers
 from harness.runner.plan import Plan
 from harness.system import detect, roofline
+from harness.system.gpu import Card
 from tests import bound, fake_gpu
 from tests.fake_gpu import FakeGpuAdapter, Kernel
 from tests.test_clock import turns_of
@@ -375,7 +376,7 @@ def test_inputs_come_with_the_reference_where_a_gpu_would_draw_others(task_for: 
         asked = replace(task_for(declared, 2), device=kind)
         subject = Subject(asked, declared, own, adapter, adapter.device(kind), instruments)
         try:
-            statuses[kind] = str(measure(subject, 2, PlainStopwatch()).status)
+            statuses[kind] = str(measure(subject, 2, turns_of(0.02, 5)).status)
         except build.Irreproducible:  # on the CPU every process draws the same, or the file forgot its seed
             statuses[kind] = "irreproducible"
     assert statuses == {"gpu": "ok", "cpu": "irreproducible"}
@@ -474,3 +475,14 @@ def test_the_wait_is_no_part_of_the_ceiling_and_never_all_of_it(
     found = roofline.measure_here("torch", "gpu")
     assert found["flops"] == pytest.approx(2 * roofline.MATRIX["gpu"] ** 3 / work_s)
     assert found["fill_reused"] == found["fill_fresh"] == pytest.approx((1 << 20) // 8 / work_s)
+
+
+@pytest.mark.parametrize(("free_gib", "count"), [(139, 46), (8, 2), (1, 2), (None, 100)])
+def test_as_many_workers_stand_ready_as_the_gpus_memory_holds(
+    free_gib: int | None, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = Card("a GPU", free_bytes=free_gib << 30) if free_gib else None
+    monkeypatch.setattr(execute.gpu, "card", lambda environment: card)
+    monkeypatch.setattr(execute, "available_bytes", lambda: 200 * execute.WORKER_BYTES)
+    assert execute.most_workers(Plan(("policy",), (), ("gpu",))) == count
+    assert execute.most_workers(Plan(("policy",), (), ("cpu",))) == 100

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,8 +17,9 @@ from harness.core.domain import device_and_gpu
 from harness.core.records import MarkKind, Measurement, Status
 from harness.frameworks import DeviceAbsent
 from harness.measure.worker import with_gpu
+from harness.runner import worker_process
 from harness.system import detect, diagnostics, gpu, info
-from harness.system.diagnostics import NOTE, OK, WARNING, Finding
+from harness.system.diagnostics import NOTE, OK, PROBLEM, WARNING, Finding
 from harness.system.gpu import Card
 from tests import made_runs
 
@@ -60,7 +63,9 @@ class Library(ModuleType):
             "nvmlDeviceGetClockInfo": lambda handle, kind: 345,
             "nvmlDeviceGetMaxClockInfo": lambda handle, kind: 1980,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda handle: self.throttled[handle],
-            "nvmlDeviceGetComputeRunningProcesses": lambda handle: self.processes[handle],
+            "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
+                SimpleNamespace(pid=pid) for pid in self.processes[handle]
+            ],
             "nvmlDeviceGetComputeMode": lambda handle: 3 * handle,
             "nvmlDeviceGetMigMode": self._mig,
             "nvmlDeviceGetPersistenceMode": lambda handle: 1 - handle,
@@ -140,7 +145,7 @@ def test_runs_on_two_kinds_of_gpu_are_runs_of_two_machines(library: Library) -> 
     assert machine_differences({**here, "gpus": None}, {k: v for k, v in here.items() if k != "gpus"}) == []
 
 
-IDLE = Card("NVIDIA H200", clock_mhz=1980, processes=1)
+IDLE = Card("NVIDIA H200", clock_mhz=1980, processes=4, others=0)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +154,8 @@ IDLE = Card("NVIDIA H200", clock_mhz=1980, processes=1)
         (IDLE, IDLE, []),
         (None, None, []),
         (IDLE, replace(IDLE, throttled=("power cap",)), ["unstable: the GPU's clock was held back (power cap)"]),
-        (replace(IDLE, processes=3), IDLE, ["unstable: 2 other processes computed on the GPU"]),
-        (replace(IDLE, processes=0), IDLE, []),  # nothing had been computed yet
+        (replace(IDLE, others=2), IDLE, ["unstable: 2 other processes computed on the GPU"]),
+        (IDLE, replace(IDLE, others=1), ["unstable: 1 other process computed on the GPU"]),
     ],
 )
 def test_what_disturbs_a_case_is_a_mark_beside_its_time(
@@ -164,10 +169,27 @@ def test_what_disturbs_a_case_is_a_mark_beside_its_time(
 def test_a_row_holds_the_gpus_state_and_nothing_that_is_about_the_host_only() -> None:
     card = replace(IDLE, temperature_c=61, power_w=580.5, uuid="GPU-a")
     row = with_gpu(made_runs.ok("torch/func-vmap", 4, 1, (1000,), device="gpu"), None, card)
-    assert row.gpu_state == {"clock_mhz": 1980, "temperature_c": 61, "power_w": 580.5, "processes": 1}
+    assert row.gpu_state == {"clock_mhz": 1980, "temperature_c": 61, "power_w": 580.5, "others": 0}
     assert (row.minor_faults, row.cores_busy, row.system_share) == (None, None, None)
     assert Measurement.from_json(row.as_json()) == row
     assert row.status is Status.OK
+
+
+def test_workers_of_pergrad_are_no_others(library: Library) -> None:
+    variables = os.environ | {gpu.WORKER: "tag"}
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=variables) as worker,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another,
+    ):
+        library.processes[0] = [worker.pid, another.pid, 2**22 + 1]  # the last is of another container
+        (first, _) = gpu.cards()
+        worker.kill()
+        another.kill()
+    assert (first.processes, first.others) == (3, 1)
+
+
+def test_they_are_known_by_the_variable_that_they_are_given() -> None:
+    assert gpu.WORKER == worker_process.TAG
 
 
 def seen(gpu_name: str = "", why: str = "") -> dict[str, Any]:
@@ -188,7 +210,8 @@ def test_the_doctor_names_each_gpu_and_what_disturbs_it(library: Library) -> Non
     second = said_of("gpu 1", iter(found))
     assert any(line.startswith(f"{WARNING}: 2 processes compute on it") for line in second)
     assert any("held back: power cap" in line for line in second)
-    assert sum(line.startswith(f"{NOTE}:") for line in second) == 3  # persistence, exclusive, MIG
+    assert sum(line.startswith(f"{NOTE}:") for line in second) == 2  # persistence, MIG
+    assert f"{PROBLEM}: one process at a time may use it (exclusive compute mode)" in second
 
 
 def test_the_doctor_says_which_framework_does_not_see_the_gpu_why_and_what_to_install(library: Library) -> None:

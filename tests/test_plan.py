@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 import json
-=======
 import os
->>>>>>> 324cc59 (A page on GPUs, constraints and an environment of tox for them; every strategy is tried on a second device; macOS binds nothing to cores)
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

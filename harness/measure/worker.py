@@ -49,7 +49,7 @@ from harness.measure.timer import Turn
 from harness.system import gpu
 from harness.system.interference import calibration_s
 
-GPU_STATE = ("clock_mhz", "temperature_c", "power_w", "throttled", "processes", "free_bytes")
+GPU_STATE = ("clock_mhz", "temperature_c", "power_w", "throttled", "others", "free_bytes")
 """What changes of a GPU, and is stored with every row."""
 
 Emit = Callable[[dict[str, Any]], None]
@@ -89,6 +89,7 @@ class Worker:
         row = self._row(task, batch_size)
         if on_gpu:
             row = with_gpu(row, before, gpu.card())
+            self._release_memory()  # others need it, too
         row = replace(
             row,
             import_s=self.import_s,
@@ -123,7 +124,7 @@ class Worker:
             return task.row(batch_size, status, reason, detail="" if status is Status.UNSUPPORTED else _last_frames())
 
     def _release_memory(self) -> None:
-        """Give back what a case that ran out of memory still holds."""
+        """Give back what a case that has ended still holds."""
         gc.collect()
         self.adapter.release_memory()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import random
 import tempfile
 import time
@@ -17,6 +18,7 @@ from harness.core import find_workloads, store
 from harness.core.domain import usable_cores
 from harness.core.records import Case, Mark, MarkKind, Measurement, SkipCause, Status, Task
 from harness.core.strategy import Strategy
+from harness.frameworks import child_process
 from harness.frameworks.base import no_device
 from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build
@@ -26,7 +28,7 @@ from harness.runner import plan
 from harness.runner.plan import Group, Plan
 from harness.runner.worker_process import Overdue, Worker
 from harness.runner.workers import CaseRun
-from harness.system import roofline
+from harness.system import gpu, roofline
 from harness.system.detect import Seen
 from harness.system.info import available_bytes
 from harness.system.interference import UsualTime
@@ -36,6 +38,9 @@ OnRow = Callable[[Measurement], None]
 
 SHORTEST_HEAT_S = 5.0
 """With less of the budget left than this, no further heat is begun."""
+
+GPU_WORKER_BYTES = 3 << 29
+"""Memory of a GPU that a worker takes: CUDA's context, the libraries' workspaces, and the results of a case."""
 
 WORKER_BYTES = 750 << 20
 """What a worker takes that waits for its turn: its framework, its parameters and batches, what it keeps."""
@@ -80,7 +85,7 @@ class Sweep:
         try:
             with tempfile.TemporaryDirectory(prefix="pergrad-") as scratch:
                 references = self._write_references(Path(scratch))
-                for group in plan.groups(self.wanted, self.chosen, references, most_workers()):
+                for group in plan.groups(self.wanted, self.chosen, references, most_workers(self.wanted)):
                     self._measure(group, started)
             info["state"] = "complete"
         except BaseException:
@@ -250,9 +255,14 @@ def _wait_for(starting: list[Worker]) -> None:
     starting.clear()
 
 
-def most_workers() -> int:
-    """How many workers may stand ready at the same time: what half the free memory holds."""
-    return max(2, available_bytes() // 2 // WORKER_BYTES)
+def most_workers(wanted: Plan) -> int:
+    """How many workers may stand ready at the same time: what half the free memory holds, the GPU's too."""
+    count = available_bytes() // 2 // WORKER_BYTES
+    if "gpu" in wanted.devices:
+        card = gpu.card(child_process.visible("gpu", wanted.gpu, os.environ))
+        if card and card.free_bytes is not None:
+            count = min(count, card.free_bytes // 2 // GPU_WORKER_BYTES)
+    return max(2, count)
 
 
 def steady_share(run: store.Run) -> float | None:

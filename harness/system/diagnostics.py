@@ -128,7 +128,8 @@ def gpus(cards: Sequence[Card], seen: Mapping[str, Seen]) -> Iterable[Finding]:
             do = "sudo nvidia-smi -pm 1: without it every worker waits for the driver"
             yield Finding(NOTE, what, "the driver is unloaded when nobody uses it", do)
         if card.exclusive:
-            yield Finding(NOTE, what, "one process at a time may use it", "nothing: workers take turns")
+            do = "sudo nvidia-smi -c DEFAULT: workers stand ready side by side"
+            yield Finding(PROBLEM, what, "one process at a time may use it (exclusive compute mode)", do)
         if card.mig:
             do = "choose a part with --device gpu:MIG-<uuid>; nvidia-smi -L lists them"
             yield Finding(NOTE, what, "it is divided (MIG)", do)

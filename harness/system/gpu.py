@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import psutil
+
 THROTTLED = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -26,6 +28,9 @@ EXCLUSIVE = 3
 
 SMI_LIMIT_S = 20.0
 
+WORKER = "PERGRAD_WORKER"
+"""Environment variable by which the workers of a run are known."""
+
 
 @dataclass(frozen=True)
 class Card:
@@ -39,6 +44,7 @@ class Card:
         most_clock_mhz: the same at most.
         throttled: why the clock is slower than it could be.
         processes: how many processes compute on it.
+        others: how many of them are none of pergrad's workers, as far as they can be seen from here.
         mig: whether it is divided (MIG).
         persistent: whether the driver stays loaded when nobody uses it.
     """
@@ -56,6 +62,7 @@ class Card:
     most_clock_mhz: int | None = None
     throttled: tuple[str, ...] = ()
     processes: int | None = None
+    others: int | None = None
     persistent: bool | None = None
     exclusive: bool | None = None
     mig: bool | None = None
@@ -93,11 +100,11 @@ def described(found: list[Card]) -> str | None:
 
 
 def disturbances(before: Card | None, after: Card | None) -> Iterator[str]:
-    """What disturbed a case on a GPU, by what was seen of it before and after, while this process computed on it."""
+    """What disturbed a case on a GPU, by what was seen of it before and after."""
     seen = [one for one in (before, after) if one is not None]
     if reasons := dict.fromkeys(reason for one in seen for reason in one.throttled):
         yield f"unstable: the GPU's clock was held back ({', '.join(reasons)})"
-    if (others := max((one.processes or 0 for one in seen), default=0) - 1) > 0:
+    if others := max((one.others or 0 for one in seen), default=0):
         yield f"unstable: {others} other process{'es' if others > 1 else ''} computed on the GPU"
 
 
@@ -147,10 +154,21 @@ def _look(nvml: Any, handle: Any) -> Card:
         most_clock_mhz=ask("nvmlDeviceGetMaxClockInfo", handle, 1),
         throttled=tuple(reason for bit, reason in THROTTLED.items() if (reasons or 0) & bit),
         processes=None if processes is None else len(processes),
+        others=None if processes is None else sum(_is_another(int(process.pid)) for process in processes),
         persistent=None if persistent is None else bool(persistent),
         exclusive=None if mode is None else mode == EXCLUSIVE,
         mig=None if mig is None else bool(mig[0]),
     )
+
+
+def _is_another(pid: int) -> bool:
+    """Whether a process can be seen from here and is no worker of pergrad: workers stand ready side by side."""
+    try:
+        return WORKER not in psutil.Process(pid).environ()
+    except psutil.AccessDenied:  # another user's
+        return True
+    except psutil.Error:  # of another container, or gone
+        return False
 
 
 def _scaled(milliwatts: int | None) -> float | None:

@@ -104,7 +104,6 @@ class Bench:
             seed=0,
             limit_s=60,
             target_s=0.3,
-            most_rounds=1000,
             gpu=self.gpu,
         )
         return list(workers.measure((task,)))
