@@ -75,6 +75,14 @@ def run(
         str | None,
         typer.Option(metavar="TIME", help="Timed calls to aim for per case.  [default: 1s]", rich_help_panel=HOW),
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="End a case when its ratios to the best and the baseline are known this well.  [default: 2%]",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -155,6 +163,7 @@ def run(
                 "passes": passes,
                 "limit_s": limit and options.seconds("--limit", limit),
                 "target_s": target and options.seconds("--target", target),
+                "precision": precision and options.percent("--precision", precision),
                 "budget_s": budget and options.seconds("--budget", budget),
                 "threads": threads,
                 "baseline": baseline,

@@ -51,6 +51,13 @@ class Section:
         """All panels of the section."""
         return (self.panel, *self.others)
 
+    @property
+    def floors(self) -> tuple[str, ...]:
+        """The noise floor of every panel, with its quantity where the section has several."""
+        if not self.others:
+            return (self.floor,)
+        return tuple(f"{panel.conditions.quantity.replace('_', ' ')} {floor(panel.floor)}" for panel in self.panels)
+
 
 def of(panels: Sequence[Panel], folder: Path) -> list[Section]:
     """The sections in the order of the panels; their figures are written into `folder`."""

@@ -64,7 +64,7 @@ class Column:
 
 MEASURES = (
     Column("status", "what became of the case, in its worst pass", numeric=False),
-    Column("time per call", "median over passes of the median of rounds, and its 95 % bootstrap interval"),
+    Column("time per call", "median over processes of the median over turns, and its 95 % interval"),
     Column("against the baseline", "ratio of the two times with direction and 95 % interval, or a tie"),
     Column("build", "everything before the first call: graph, tracing set up, wrappers; paid once"),
     Column("first call", "the first call on top of that, which includes compilation; paid once"),

@@ -67,7 +67,7 @@ def time(panel: Panel, folder: Path, name: str) -> Chart | None:
     drawing.headline(figure, "time per call (log scale), lower is better", f"Time per call: {_title(panel)}")
     ends = [formats.duration(value) for value in _last(cases)["time_s"]]
     caption = _caption(
-        "Median over passes of the median of rounds; bands are 95 % bootstrap intervals.",
+        "Median over processes of the median over turns; bands are 95 % intervals.",
         _about_ceiling(floor),
         _colours(cases),
         captions.gaps(captions.without_time(panel)),
