@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -55,6 +56,12 @@ def run(
     return framework_server.call(target, *arguments, framework=framework, dtype=dtype, optimized=optimized)
 
 
+@functools.cache
+def catalogue() -> find_strategies.Catalogue:
+    """All strategies, found once: reading their files takes as long as most of them take on a tiny workload."""
+    return find_strategies.discover()
+
+
 def gradients(
     framework: str, strategy: str, workload: Workload, parameters: Arrays, batch: Arrays, check: bool = True
 ) -> Arrays:
@@ -64,7 +71,7 @@ def gradients(
     size = len(next(iter(batch.values())))
     problem = adapter.bind(workload, parameters, device, size)
     with adapter.scope(problem):
-        step = find_strategies.discover().find(strategy).build(problem)
+        step = catalogue().find(strategy).build(problem)
         output = adapter.wait(step(adapter.place(adapter.native(batch, workload.layouts), device)))
         return adapter.canonical(to_numpy(adapter, output), workload.layouts)
 
@@ -84,7 +91,7 @@ def verdicts(
 ) -> dict[str, list[str]]:
     """A framework's strategies on some workloads: {case: [status, reason]}. In its own process."""
     found = {}
-    quantities = {strategy.name: strategy.quantity for strategy in find_strategies.discover().strategies}
+    quantities = {strategy.name: strategy.quantity for strategy in catalogue().strategies}
     for name in names:
         workload = find_workloads.find(name)
         parameters = cast(workload.initial_parameters(0), dtype)

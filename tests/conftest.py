@@ -105,7 +105,7 @@ def given_roofline(monkeypatch: pytest.MonkeyPatch) -> None:
 def task_for() -> Callable[..., Task]:
     """A task for a strategy that spends next to no time on timing."""
 
-    def task(strategy: Strategy, *batch_sizes: int, workload: str = "policy", limit_s: float = 60) -> Task:
+    def task(strategy: Strategy, *batch_sizes: int, workload: str = "policy", limit_s: float = 600) -> Task:
         found = find_workloads.find(workload)
         return Task(
             strategy=strategy.name,
@@ -131,7 +131,7 @@ def task_for() -> Callable[..., Task]:
 def planted(task_for: Callable[..., Task]) -> MeasureQuickly:
     """Measure a planted strategy of `tests/planted/` in a real worker: (file's stem, *batch sizes) -> rows."""
 
-    def measure(stem: str, *batch_sizes: int, limit_s: float = 60) -> list[Measurement]:
+    def measure(stem: str, *batch_sizes: int, limit_s: float = 600) -> list[Measurement]:
         path = PLANTED / f"{stem}.py"
         strategy = next(s for s in find_strategies.discover([path]).strategies if s.path == path)
         return list(workers.measure((task_for(strategy, *batch_sizes, limit_s=limit_s),)))

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from harness import frameworks
-from harness.core import find_strategies
 from harness.core import strategy as strategy_
 from harness.core.find_workloads import find
 from harness.core.layouts import IMAGE, KERNEL, Layout
@@ -294,9 +293,8 @@ REDUCTIONS = ("a parameter is used by none", "one column of the output is change
 
 def verdicts(framework: str, chosen: list[str]) -> dict[str, str]:
     """case -> `ok`, `unsupported`, or what is wrong, for strategies of all quantities; in the framework's process."""
-    catalogue = find_strategies.discover()
     return {
-        f"{name} on {key}": _verdict(framework, catalogue.find(name), key, edge)
+        f"{name} on {key}": _verdict(framework, bound.catalogue().find(name), key, edge)
         for name in chosen
         for key, edge in EDGES.items()
         if edge.rows and (key in REDUCTIONS or not REDUCED.search(name))

@@ -56,20 +56,23 @@ class Server:
         return answer["result"]
 
 
+UNOPTIMIZED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false"}
+"""What makes XLA compile for a CPU in a third of the time."""
+
 _servers: dict[tuple[str, ...], Server] = {}
 
 
 def call(target: str, *arguments: Any, framework: str, dtype: str, optimized: bool) -> Any:
     """The result of a function in the process that tests share whose framework wants the same environment.
 
-    Of the dtypes, only JAX's float64 wants another.
+    Of the dtypes, only JAX's float64 wants another. One thread is enough for tiny arrays: others would wait in a loop,
+    on cores that other tests use.
     """
-    special = adapter_class(framework).environment(dtype)
-    if framework == "jax" and not optimized:
-        special |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    key = framework, *(f"{name}={value}" for name, value in sorted(special.items()))
+    given = UNOPTIMIZED if framework == "jax" and not optimized else {}
+    wanted = adapter_class(framework).environment(dtype) | given
+    key = framework, *(f"{name}={value}" for name, value in sorted(wanted.items()))
     if key not in _servers:
-        _servers[key] = Server(child_process.environment(framework, "cpu", None, dtype) | special)
+        _servers[key] = Server(child_process.environment(framework, "cpu", 1, dtype, given=given))
     return _servers[key].call(target, *arguments)
 
 

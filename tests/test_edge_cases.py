@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from harness import frameworks
 from harness.cli.app import app
-from harness.core import find_strategies, find_workloads
+from harness.core import find_workloads
 from harness.core.find_workloads import find
 from harness.core.records import Status
 from harness.core.workload import cast
@@ -70,7 +70,7 @@ DIVIDED = ("jax/sharded",)
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_strategy_of_every_quantity_is_right_by_hand_or_says_that_there_is_no_rule(framework: str) -> None:
-    chosen = [s.name for s in find_strategies.discover().strategies if s.framework == framework and s.name not in SLOW]
+    chosen = [s.name for s in bound.catalogue().strategies if s.framework == framework and s.name not in SLOW]
 
     cases = bound.run(edges.verdicts, framework, chosen, framework=framework, optimized=False)
 
@@ -291,7 +291,7 @@ def concurrent_rows() -> list[bool]:
     adapter = frameworks.load("tf1")
     problem = adapter.bind(policy, parameters, adapter.device("cpu"), 8)
     with adapter.scope(problem):
-        step = find_strategies.discover().find("tf1/concurrent-sessions").build(problem)
+        step = bound.catalogue().find("tf1/concurrent-sessions").build(problem)
         calls = [step(batch) for _ in range(20)]
     return [
         all(np.allclose(row[name], expected[name][i], rtol=1e-5) for i, row in enumerate(rows) for name in expected)
@@ -313,7 +313,7 @@ def graph_sizes() -> list[list[int]]:
     for strategy in bound.STRATEGIES["tf1"]:
         problem: Any = adapter.bind(policy, parameters, adapter.device("cpu"), 3)
         with adapter.scope(problem):
-            step = find_strategies.discover().find(strategy).build(problem)
+            step = bound.catalogue().find(strategy).build(problem)
             before = len(problem.graph.get_operations())
             for _ in range(3):
                 step(batch)

@@ -69,7 +69,7 @@ def cases(folder: Path) -> Counter[tuple[int, int]]:
     return Counter((row.batch_size, row.pass_number) for row in run_of(folder).rows)
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = 30) -> None:
+def wait_for(condition: Callable[[], bool], limit_s: float = 300) -> None:
     end = time.monotonic() + limit_s
     while not condition() and time.monotonic() < end:
         time.sleep(0.02)
@@ -89,7 +89,6 @@ KILLS = int(os.environ.get("PERGRAD_TEST_KILLS", "6"))
 """How often a run is killed. Six meet every stage; twenty or more are for a night: PERGRAD_TEST_KILLS=50."""
 
 
-@pytest.mark.alone
 def test_after_kills_at_random_moments_every_case_is_there_exactly_once(tmp_path: Path) -> None:
     rng = random.Random(20)
     orphans: list[psutil.Process] = []
@@ -123,7 +122,7 @@ def test_a_worker_dies_with_a_sweep_that_is_killed(tmp_path: Path) -> None:
     process.kill()
     process.wait()
 
-    wait_for(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 5)
+    wait_for(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 60)
 
 
 def test_ctrl_c_leaves_a_report_and_a_run_that_can_be_resumed(tmp_path: Path) -> None:
@@ -133,7 +132,7 @@ def test_ctrl_c_leaves_a_report_and_a_run_that_can_be_resumed(tmp_path: Path) ->
     wait_for(lambda: rows_so_far(tmp_path) >= 1)
 
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=300)
 
     assert process.returncode == 130
     assert "pergrad run --resume try" in stderr

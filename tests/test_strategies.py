@@ -96,7 +96,6 @@ def test_explains_itself_in_a_first_line_that_stands_alone(strategy: Strategy) -
     assert strategy.source
 
 
-@pytest.mark.alone
 @pytest.mark.skipif(not installed("torch"), reason="torch is not installed")
 def test_a_compiled_strategy_is_not_compiled_again_by_being_watched(task_for: Callable[..., Task]) -> None:
     strategy = next(s for s in STRATEGIES if s.name == "torch/compiled-func-vmap")

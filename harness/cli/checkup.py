@@ -117,8 +117,7 @@ def prepare(found: Sequence[Workload], quantities: Sequence[str], folder: Path) 
 def _prepare(workload: Workload, quantities: Sequence[str], folder: Path) -> Subject:
     paths = {size: folder / f"{workload.name}-{size}.npz" for size in BATCH_SIZES}
     try:
-        for size, path in paths.items():
-            build.write(path, workload.source, size, 0, "float32", quantities)
+        build.write_sizes(paths, workload.source, 0, "float32", quantities)
     except (PluginError, ChildProcessFailed) as error:
         return Subject(workload, {}, str(error))
     return Subject(workload, {size: str(path) for size, path in paths.items()})

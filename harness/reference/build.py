@@ -40,6 +40,9 @@ FEWEST_ROWS = 4
 
 MOST_ROWS = 64
 
+LIMIT_S = 600.0
+"""What the reference of one batch size may take in a process of its own."""
+
 FEW_ROWS = 16
 """Of the second and third batch, whose results come from timed calls, fewer rows are checked."""
 
@@ -73,15 +76,26 @@ def write(
     quantities: Sequence[str] = tuple(QUANTITIES),
     thorough: bool = True,
 ) -> None:
-    """Compute the reference for the batches that strategies are measured on, into a file for `load`.
+    """Compute the reference for the batches of one size, as `write_sizes` does for several."""
+    write_sizes({size: path}, source, seed, dtype, quantities, thorough)
+
+
+def write_sizes(
+    paths: Mapping[int, Path],
+    source: str,
+    seed: int,
+    dtype: str,
+    quantities: Sequence[str] = tuple(QUANTITIES),
+    thorough: bool = True,
+) -> None:
+    """Compute the reference for the batches that strategies are measured on, into files for `load`.
 
     A workload for some frameworks only is computed in a process of its own, because its framework must not be
-    imported into this one.
+    imported into this one; one process serves all sizes.
 
     Args:
-        path: the file to write.
+        paths: number of instances in a batch -> the file to write. When it raises, those before are written.
         source: what `workloads.find` takes.
-        size: number of instances in every batch.
         seed: what parameters and batches are drawn from.
         dtype: the dtype under test.
         quantities: what is asked about; clipped sums need the norm of every instance, which takes long.
@@ -93,26 +107,35 @@ def write(
         ChildProcessFailed: if the other process fails.
     """
     workload = find_workloads.find(source)
+    files = [(size, str(path)) for size, path in paths.items()]
     if workload.through_ops:
-        write_here(str(path), source, size, seed, dtype, list(quantities), thorough)
-    else:
+        write_here(files, source, seed, dtype, list(quantities), thorough)
+    elif files:
         function = "harness.reference.build:write_here"
-        arguments = (str(path), source, size, seed, dtype, list(quantities), thorough)
-        child_process.call(function, *arguments, framework=gradients.framework(workload), dtype="float64")
+        arguments = (files, source, seed, dtype, list(quantities), thorough)
+        framework, limit_s = gradients.framework(workload), LIMIT_S * len(files)
+        child_process.call(function, *arguments, framework=framework, dtype="float64", limit_s=limit_s)
 
 
 def write_here(
-    path: str, source: str, size: int, seed: int, dtype: str, quantities: Sequence[str], thorough: bool
+    files: Sequence[tuple[int, str]], source: str, seed: int, dtype: str, quantities: Sequence[str], thorough: bool
 ) -> None:
-    """What `write` does, in this process."""
+    """What `write_sizes` does, in this process."""
     workload = find_workloads.find(source)
+    for size, path in files:
+        _write(Path(path), workload, size, seed, dtype, quantities, thorough)
+
+
+def _write(
+    path: Path, workload: Workload, size: int, seed: int, dtype: str, quantities: Sequence[str], thorough: bool
+) -> None:
     parameters = cast(workload.initial_parameters(seed), dtype)
     batches = [cast(batch, dtype) for batch in workload.batches(seed, size, BATCHES)]
     references = [
         compute(workload, parameters, batch, quantities=quantities, thorough=thorough and number == 0)
         for number, batch in enumerate(batches)
     ]
-    save(Path(path), references, Inputs(parameters, tuple(batches)))
+    save(path, references, Inputs(parameters, tuple(batches)))
 
 
 def compute(

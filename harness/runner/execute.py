@@ -108,18 +108,17 @@ class Sweep:
         references: dict[str, dict[int, str]] = {}
         for name in self.wanted.workloads:
             row_bytes = self._facts[name].gradient_bytes(self.wanted.dtype)
-            references[name] = {}
-            for size in sorted(self.wanted.batch_sizes):
-                if quantities == ["gradients"] and predict.too_large(row_bytes, size):
-                    continue
-                path = folder / f"{name}-{size}.npz"
-                try:
-                    source, seed, dtype = self.wanted.source(name), self.wanted.seed, self.wanted.dtype
-                    build.write(path, source, size, seed, dtype, quantities)
-                except (build.Coupled, build.NotFinite, ChildProcessFailed) as error:
-                    self._without_reference[name] = str(error)
-                    break
-                references[name][size] = str(path)
+            paths = {
+                size: folder / f"{name}-{size}.npz"
+                for size in sorted(self.wanted.batch_sizes)
+                if quantities != ["gradients"] or not predict.too_large(row_bytes, size)
+            }
+            try:
+                source, seed, dtype = self.wanted.source(name), self.wanted.seed, self.wanted.dtype
+                build.write_sizes(paths, source, seed, dtype, quantities)
+            except (build.Coupled, build.NotFinite, ChildProcessFailed) as error:
+                self._without_reference[name] = str(error)
+            references[name] = {size: str(path) for size, path in paths.items() if path.exists()}
         return references
 
     def _measure(self, group: Group, started: float) -> None:
