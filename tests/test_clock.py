@@ -184,8 +184,9 @@ def test_a_result_that_changes_after_the_return_is_unfinished() -> None:
 def test_work_hidden_in_the_fetch_is_seen() -> None:
     small = {"w": np.ones(125)}
     assert "hidden in the fetch" in timing_checks.fetch_time([(0.5, small, 0.001)] * 3, arrays=6)
+    assert "hidden in the fetch" in timing_checks.fetch_time([(0.01, small, 2.0)] * 3, arrays=6), "compiled before"
     assert timing_checks.fetch_time([(0.002, small, 0.001)], arrays=6) == ""
-    assert timing_checks.fetch_time([(0.5, {"w": np.zeros(25_000_000)}, 0.001)], arrays=6) == ""
+    assert timing_checks.fetch_time([(0.3, {"w": np.zeros(25_000_000)}, 0.001)], arrays=6) == ""
 
 
 def test_a_fetch_that_was_slow_once_is_asked_again() -> None:
@@ -209,6 +210,14 @@ def test_work_between_two_calls_is_outside_the_clock() -> None:
     assert timing_checks.outside(timing()) == ""
 
 
+@pytest.mark.parametrize("call_s", [2e-5, 1e-3, 0.5])
+def test_a_call_that_hides_as_much_as_its_own_time_is_found_out(call_s: float) -> None:
+    turn = Turn(round(call_s * 1e9), 1000, 0.05)
+
+    assert "outside the clock" in timing_checks.outside(timing(turns=(turn,), between_s=call_s))
+    assert "others are measured" in timing_checks.outside_its_turn(timing(turns=(turn,), outside_s=0.05))
+
+
 def test_planted_step_that_only_dispatches_is_caught_by_doubling(clock: Clock) -> None:
     queue: list[int] = []
 
@@ -227,6 +236,23 @@ def test_planted_step_that_only_dispatches_is_caught_by_doubling(clock: Clock) -
     assert "returns before its work is done" in said
 
 
+def test_a_step_that_leaves_as_much_work_as_it_does_is_caught_by_doubling(clock: Clock) -> None:
+    queue: list[int] = []
+
+    def half(batch: Any) -> Any:
+        clock.sleep(0.001)
+        queue.append(1)
+
+        def drain() -> dict[str, Any]:
+            clock.sleep(0.001 * len(queue))
+            queue.clear()
+            return {}
+
+        return drain
+
+    assert "returns before its work is done" in timing_checks.doubling(ADAPTER, half, [{}], fetch, median_s=0.001)
+
+
 def test_a_step_that_does_its_work_passes_doubling(clock: Clock) -> None:
     def work(batch: Any) -> dict[str, Any]:
         clock.sleep(0.001)
@@ -237,8 +263,12 @@ def test_a_step_that_does_its_work_passes_doubling(clock: Clock) -> None:
 
 @pytest.mark.parametrize(
     ("fresh_s", "said"),
-    [([0.4, 0.4, 0.1, 0.1, 0.1], ""), ([0.4] * 5, "a known one 0.1 s: answers are cached")],
-    ids=["disturbed for a while", "cached"],
+    [
+        ([0.4, 0.4, 0.1, 0.1, 0.1], ""),
+        ([0.4] * 5, "a known one 0.1 s: answers are cached"),
+        ([0.2] * 5, "a known one 0.1 s: answers are cached"),
+    ],
+    ids=["disturbed for a while", "cached", "half of it cached"],
 )
 def test_a_machine_that_is_disturbed_for_a_while_is_no_cache(fresh_s: list[float], said: str, clock: Clock) -> None:
     left = iter(fresh_s)

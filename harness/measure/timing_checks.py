@@ -24,10 +24,16 @@ from harness.measure.timer import Fetch, Timing
 from harness.reference import compare
 from harness.reference.result import Reference
 
-FRESH_BATCHES = 5
+FRESH_BATCHES = 8
 
 SLOW_S = 0.05
 """Of strategies that take longer than this, fewer fresh batches are asked: an answer from a cache takes no time."""
+
+HIDDEN_SHARE = 1.7
+"""What a call may cost in another way of measuring, relative to its time: who hides as much again is found out."""
+
+SLACK_S = 1e-5
+"""What it may cost in addition: finding a batch in memory, waking up a thread."""
 
 COPIES = 5
 """Rows are fetched one by one, stacked and put in order: about three copies, each into fresh memory."""
@@ -69,9 +75,9 @@ def fetch_time(tries: Iterable[tuple[float, Arrays, float]], arrays: int) -> str
     """
     slow = []
     for seconds, fetched, call_s in tries:
-        overhead = 0.1 + 1e-4 * arrays  # 0.1 s is a hiccup of the machine
-        fair = overhead + sum(array.nbytes for array in fetched.values()) / 2e8  # far below the speed of most memories
-        if seconds <= max(fair, 3 * call_s) or seconds <= overhead + COPIES * copy_seconds(fetched):
+        overhead = 2e-3 + 5e-5 * arrays  # a look at the scheduler, and Python for every array
+        fair = overhead + sum(array.nbytes for array in fetched.values()) / 5e8  # far below the speed of most memories
+        if seconds <= fair or seconds <= overhead + COPIES * copy_seconds(fetched):
             return ""
         slow.append((seconds, call_s))
     seconds, call_s = min(slow)
@@ -88,8 +94,11 @@ def copy_seconds(arrays: Arrays) -> float:
 
 
 def outside(timing: Timing) -> str:
-    """The harness is back at once when a call has ended by the stopwatch."""
-    if timing.between_s > 2e-4 + 0.5 * timing.median_s:
+    """The harness is back at once when a call has ended by the clock.
+
+    Releasing an honest result takes up to 15 % of the fastest calls (2.4 of 16 us in JAX) and 4 % of slow ones.
+    """
+    if timing.between_s > 1e-5 + 0.3 * timing.median_s:
         return (
             f"{timing.between_s:.3g} s pass after each call of {timing.median_s:.3g} s: work is done outside the clock"
         )
@@ -99,9 +108,9 @@ def outside(timing: Timing) -> str:
 def outside_its_turn(timing: Timing) -> str:
     """A process is quiet while others take their turns.
 
-    Threads of numerical libraries spin for some milliseconds after their last work, which is allowed.
+    Threads of numerical libraries may spin for some milliseconds after their last work, which is allowed.
     """
-    if timing.outside_s > 5e-3 + 0.2 * timing.turn_cpu_s:
+    if timing.outside_s > 5e-3 + 0.1 * timing.turn_cpu_s:
         return (
             f"works while others are measured: {timing.outside_s:.3g} s of CPU time between two of its turns, "
             f"{timing.turn_cpu_s:.3g} s within one"
@@ -115,7 +124,7 @@ def doubling(adapter: Adapter, step: Step, batches: list[Batch], fetch: Fetch, m
     Of 2k and k calls only the last result is waited for, and fetched. The two sides are measured right after one
     another, and one of five tries has to agree, because a machine that is disturbed is disturbed for a while.
     """
-    k = min(50, max(1, math.ceil(0.02 / median_s)))
+    k = min(1000, max(1, math.ceil(0.02 / median_s)))
 
     def run(calls: int, waiting: bool) -> float:
         gc.disable()  # as the stopwatch does
@@ -136,7 +145,7 @@ def doubling(adapter: Adapter, step: Step, batches: list[Batch], fetch: Fetch, m
     for _ in range(5):
         once, twice, waited = run(k, False), run(2 * k, False), run(k, True) / k
         differences.append((twice - once) / k)
-        if differences[-1] < 2 * max(median_s, waited) + 5e-5:
+        if differences[-1] < HIDDEN_SHARE * max(median_s, waited) + SLACK_S:
             return ""
     return (
         f"a call takes {min(differences):.3g} s when the result is fetched in the end, "
@@ -189,8 +198,8 @@ def fresh_batches(
 
 
 def _is_slower(times: list[float], familiar: list[float]) -> bool:
-    """Whether every batch that was new took much longer than known ones."""
-    return min(times) > 3 * statistics.median(familiar) + 2e-5
+    """Whether every batch that was new took much longer than known ones usually do, and longer than each of them."""
+    return min(times) > max(HIDDEN_SHARE * statistics.median(familiar) + SLACK_S, *familiar)
 
 
 def _new_orders(rng: np.random.Generator, size: int) -> Iterator[np.ndarray[Any, Any]]:
