@@ -55,7 +55,7 @@ class Handle:
     __radd__ = __add__
 
 
-def rows(problem: Problem, parameters: Parameters, batch: Batch) -> dict[str, Array]:
+def rows_of(problem: Problem, parameters: Parameters, batch: Batch) -> dict[str, Array]:
     """The rows of every instance, `{name: (B, *shape)}`."""
     found: dict[str, Array] = {}
     for use in sorted(uses(problem, parameters, batch), key=lambda use: use.kind == "lookup"):

@@ -38,7 +38,7 @@ def shared_references(tmp_path_factory: pytest.TempPathFactory) -> None:
 SLOW = {
     *("test_cli", "test_check", "test_documentation", "test_edge_cases", "test_framework", "test_interruptions"),
     *("test_jax", "test_new", "test_notebook", "test_own_module", "test_planted_faults", "test_plugin_package"),
-    *("test_strategies", "test_tensorflow", "test_torch", "test_wheel", "test_workloads"),
+    *("test_standalone", "test_strategies", "test_tensorflow", "test_torch", "test_wheel", "test_workloads"),
 }
 """Modules that start many workers or compile much: all but a tenth of the suite's time."""
 

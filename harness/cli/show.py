@@ -15,7 +15,7 @@ def show(
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Print a strategy: what it does, where the idea comes from, and its code, to be copied.
+    """Print a strategy as a file of its own, which runs with your model and the framework alone.
 
     Example: `pergrad show jax/vmap`.
     """
@@ -29,4 +29,4 @@ def show(
         known = {"name": found.name, "framework": found.framework, "quantity": found.quantity, "source": found.source}
         typer.echo(json.dumps(known | {"docstring": found.docstring, "code": found.code}, indent=2))
         return
-    typer.echo(f"{found.name}: {found.docstring}\n\nSource: {found.source}\n\n{found.code}")
+    typer.echo(found.code, nl=False)

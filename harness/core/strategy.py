@@ -12,6 +12,7 @@ from harness.core.domain import DEVICES, INTERFACE, QUANTITIES
 from harness.core.framework import framework_names
 from harness.core.plugins import PluginError, check_interface
 from harness.core.problem import Step
+from harness.core.standalone import standalone
 
 Build = Callable[[Any], Step]
 
@@ -68,8 +69,10 @@ class Strategy:
 
     @property
     def code(self) -> str:
-        """The text of the strategy's file."""
-        return self.path.read_text(encoding="utf-8")
+        """A file of its own that runs with the reader's model and the framework alone."""
+        text = self.path.read_text(encoding="utf-8")
+        function = inspect.unwrap(self.build).__name__
+        return standalone(text, self.name, function, self.source, self.requires, dict(self.environment))
 
 
 def strategy(

@@ -14,11 +14,11 @@ def layer_rules(problem: Problem) -> Step:
     import jax
     import jax.numpy as jnp
 
-    from strategies import _layers_jax as layers
+    from strategies._layers_jax import rows_of
 
     @partial(jax.jit, donate_argnums=0, keep_unused=True)
     def gradients(previous: Gradients, parameters: Parameters, batch: Batch) -> Gradients:
-        return layers.rows(problem, parameters, batch)
+        return rows_of(problem, parameters, batch)
 
     size = problem.batch_size
     rows = {name: jnp.zeros((size, *value.shape), value.dtype) for name, value in problem.parameters.items()}

@@ -15,11 +15,11 @@ def layer_rules_clipped_sum(problem: Problem) -> Step:
     import jax
     import jax.numpy as jnp
 
-    from strategies import _layers_jax as layers
+    from strategies._layers_jax import rows_of
 
     @jax.jit
     def total(parameters: Parameters, batch: Batch) -> Gradients:
-        rows = layers.rows(problem, parameters, batch)
+        rows = rows_of(problem, parameters, batch)
         norms = jnp.sqrt(sum(jnp.square(row.reshape(len(row), -1)).sum(1) for row in rows.values()))
         factors = problem.clip_norm / jnp.maximum(norms, problem.clip_norm)
         return {name: jnp.tensordot(factors, row, axes=1) for name, row in rows.items()}

@@ -16,11 +16,11 @@ def layer_rules_norms(problem: Problem) -> Step:
     import jax
     import jax.numpy as jnp
 
-    from strategies import _layers_jax as layers
+    from strategies._layers_jax import rows_of
 
     @jax.jit
     def norms(parameters: Parameters, batch: Batch) -> Gradients:
-        rows = layers.rows(problem, parameters, batch).values()
+        rows = rows_of(problem, parameters, batch).values()
         return {"norms": jnp.sqrt(sum(jnp.square(row.reshape(len(row), -1)).sum(1) for row in rows))}
 
     return lambda batch: norms(problem.parameters, batch)

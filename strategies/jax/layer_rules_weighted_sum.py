@@ -16,11 +16,11 @@ def layer_rules_weighted_sum(problem: Problem) -> Step:
     import jax
     import jax.numpy as jnp
 
-    from strategies import _layers_jax as layers
+    from strategies._layers_jax import rows_of
 
     @jax.jit
     def total(parameters: Parameters, batch: Batch, weights: Array) -> Gradients:
-        rows = layers.rows(problem, parameters, batch)
+        rows = rows_of(problem, parameters, batch)
         return {name: jnp.tensordot(weights, row, axes=1) for name, row in rows.items()}
 
     return lambda batch: total(problem.parameters, batch, problem.weights)

@@ -13,10 +13,11 @@ def batch_gradient(problem: Problem) -> Step:
     What a policy-gradient learner needs: each instance's gradient times its advantage, added up. The weights must
     be known before the gradients are; then no row is ever computed.
     """
+    import autograd.numpy as np
     from autograd import grad
 
     def weighted_loss(parameters: Parameters, batch: Batch) -> Array:
-        return problem.ops.sum(problem.weights * problem.losses(parameters, batch), 0)
+        return np.sum(problem.weights * problem.losses(parameters, batch))
 
     gradient = grad(weighted_loss)
     return lambda batch: gradient(problem.parameters, batch)
