@@ -19,7 +19,7 @@ WHAT, HOW, WHERE = "What is measured", "How it is measured", "Where it goes"
 def run(
     context: typer.Context,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A first impression: 1 pass, batch sizes 1, 16, 256.", rich_help_panel=WHAT)
+        bool, typer.Option("--quick", help="A first impression: 1 pass, batch sizes 1, 16, 128.", rich_help_panel=WHAT)
     ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Every strategy, not the leading ones only.", rich_help_panel=WHAT)

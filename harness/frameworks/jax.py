@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -49,6 +50,9 @@ class JaxAdapter(Adapter):
 
         # Ampere and newer multiply float32 in TF32 unless told otherwise; all frameworks get full precision.
         jax.config.update("jax_default_matmul_precision", "highest")
+        if os.environ.get("JAX_CPU_ENABLE_ASYNC_DISPATCH") == "false":
+            # JAX itself reads no variable for it, and after its first look at devices it is too late.
+            jax.config.update("jax_cpu_enable_async_dispatch", False)
         self.jax = jax
         self.array_types = (jax.Array,)
         self.ops = importlib.import_module("harness.ops.jax")

@@ -77,7 +77,7 @@ class Plan:
 
     def quick(self) -> Plan:
         """A first impression: one pass over three batch sizes, with less patience."""
-        return replace(self, batch_sizes=(1, 16, 256), passes=1, limit_s=20.0, target_s=0.3, control=False)
+        return replace(self, batch_sizes=(1, 16, 128), passes=1, limit_s=10.0, target_s=0.25, control=False)
 
 
 def plan_for(workloads: Mapping[str, str], strategies: Sequence[str]) -> Plan:
