@@ -39,6 +39,7 @@ SLOW = {
     *("test_cli", "test_check", "test_documentation", "test_edge_cases", "test_framework", "test_interruptions"),
     *("test_jax", "test_new", "test_notebook", "test_own_module", "test_planted_faults", "test_plugin_package"),
     *("test_standalone", "test_strategies", "test_tensorflow", "test_torch", "test_wheel", "test_workloads"),
+    "test_second_device",
 }
 """Modules that start many workers or compile much: all but a tenth of the suite's time."""
 

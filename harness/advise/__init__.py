@@ -73,20 +73,20 @@ def advise(
                 device=kind,
                 gpu=gpu,
             )
-            found = race.candidates(catalogue, question, [*prior.bundled(), *own_prior_results(results)])
+            found = race.candidates(catalogue, question, [*prior.bundled(), *own_prior_results(results, kind)])
             state = race.race(question, found, until, say)
     except ChildProcessFailed as error:
         raise PluginError(f"workload {workload.name} cannot be run here: {error}") from error
     return advice(state, catalogue.strategies, found)
 
 
-def own_prior_results(results: Path) -> list[PriorResult]:
-    """What this machine's newest runs tell; a run that cannot be read tells nothing."""
+def own_prior_results(results: Path, device: str = "cpu") -> list[PriorResult]:
+    """What this machine's newest runs tell of a device; a run that cannot be read tells nothing."""
     here = info.describe()
     found: list[PriorResult] = []
     for path in store.runs(results)[-NEWEST_RUNS:]:
         with contextlib.suppress(store.StoreError):
             run = store.load(path)
             if not compare.machine_differences(here, run.info.get("machine") or {}):
-                found += prior.of_runs([run])
+                found += prior.of_runs([run], device)
     return found

@@ -120,7 +120,8 @@ def text(advice: Advice) -> str:
         lines.append(f"not ranked: {name}: {reason}")
     if advice.not_tried:
         named = ", ".join(f"{name} ({ratio:.2g} times)" for name, ratio in advice.not_tried.items())
-        lines.append(f"not tried, with the time over the fastest's that earlier runs let expect: {named}")
+        runs = "earlier runs let" if advice.device == DEVICE_NAMES["cpu"] else "earlier runs, most on the CPU, let"
+        lines.append(f"not tried, with the time over the fastest's that {runs} expect: {named}")
     lines += ["", advice.without_rows]
     if advice.code:
         lines += ["", f"Copy this ({advice.ranking[0].strategy}):", "", advice.code.rstrip()]

@@ -71,8 +71,8 @@ def grouped(prior_results: Iterable[PriorResult]) -> list[dict[str, Any]]:
     return [{**dict(zip(names, case, strict=True)), "ratios": ratios} for case, ratios in found.items()]
 
 
-def of_runs(runs: Iterable[Run]) -> list[PriorResult]:
-    """What these runs tell."""
+def of_runs(runs: Iterable[Run], device: str = "cpu") -> list[PriorResult]:
+    """What these runs tell of a kind of device."""
     found = []
     for run in runs:
         models = {
@@ -81,7 +81,7 @@ def of_runs(runs: Iterable[Run]) -> list[PriorResult]:
         }
         for panel in panels.panels([run]):
             model = models.get(panel.conditions.workload)
-            if model is None or panel.conditions.device != "cpu":
+            if model is None or panel.conditions.device != device:
                 continue
             for size in panel.timed_sizes:
                 lines = panel.at(size)

@@ -60,6 +60,8 @@ def environment(
     variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1", "NVIDIA_TF32_OVERRIDE": "0"}
     variables |= ALLOCATORS[allocator]
     variables |= visible(device, gpu, variables)
+    if device == "gpu":  # what TensorFlow compiles at its first use, for half an hour on a new GPU, is kept
+        variables.setdefault("CUDA_CACHE_MAXSIZE", str(4 << 30))
     if threads is not None:
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         variables |= dict.fromkeys(names, str(threads))

@@ -226,7 +226,8 @@ def beside_the_device(placed: Counter[tuple[str, str]], device: Device) -> Elsew
     """What the graphs' operations say about where they were computed; nothing where there are no graphs."""
     others = Counter[str]()
     for (operation, place), count in placed.items():
-        others[operation] += count if place != device.handle else 0
+        if place != device.handle:
+            others[operation] += count
     count, of = others.total(), placed.total()
     if not count:
         return Elsewhere()

@@ -239,7 +239,9 @@ def agreement(bench: Bench) -> tuple[bool, str]:
     wrong, total, largest, late = [], 0, 0.0, 0
     chosen = [name for name in ("torch", "jax") if name in bench.able]
     with ThreadPoolExecutor() as pool:  # each waits for a process of its own
-        answers = list(pool.map(lambda name: bench.call(verdicts, name, name, bench.device, files), chosen))
+        answers = list(
+            pool.map(lambda name: bench.call(verdicts, name, name, bench.device, files, limit_s=400), chosen)
+        )
     for framework, found in zip(chosen, answers, strict=True):
         late += sum(status == "not reached" for status, *_ in found.values())
         (bench.folder / f"agreement-{framework}.json").write_text(json.dumps(found, indent=1))
@@ -253,8 +255,8 @@ def agreement(bench: Bench) -> tuple[bool, str]:
 
 GOOD = ("ok", "unsupported", "not reached")
 
-AGREEMENT_S = 150.0
-"""What the check of agreement may take; cases that are not reached are counted."""
+AGREEMENT_S = 120.0
+"""After so long no further case of the check of agreement is begun; those that are not reached are counted."""
 
 
 def verdicts(framework: str, kind: str, files: dict[str, str]) -> dict[str, tuple[str, str, float | None]]:
