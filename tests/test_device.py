@@ -486,3 +486,23 @@ def test_as_many_workers_stand_ready_as_the_gpus_memory_holds(
     monkeypatch.setattr(execute, "available_bytes", lambda: 200 * execute.WORKER_BYTES)
     assert execute.most_workers(Plan(("policy",), (), ("gpu",))) == count
     assert execute.most_workers(Plan(("policy",), (), ("cpu",))) == 100
+
+
+@bound.needs("tf2")
+def test_what_tensorflow_only_logs_is_the_reason_why_it_sees_no_gpu() -> None:
+    assert bound.run(tensorflow_without_libraries, framework="tf2") == "Cannot dlopen some GPU libraries."
+
+
+def tensorflow_without_libraries() -> str:
+    import tensorflow as tf
+
+    def none_visible(kind: str) -> list[Any]:
+        if kind == "GPU":
+            os.write(2, b"W0000 00:00:1.1 12 gpu_device.cc:2433] Cannot dlopen some GPU libraries.\n")
+        return []
+
+    with pytest.MonkeyPatch().context() as patched:
+        patched.setattr(tf.config, "get_visible_devices", none_visible)
+        adapter = frameworks.load("tf2")
+        adapter.devices()
+        return adapter.missing["gpu"]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+import re
+import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from harness.core.domain import usable_cores
@@ -58,7 +61,11 @@ class TensorFlowAdapter(Adapter):
     def devices(self) -> list[Device]:
         """CPU, then GPUs, as logical devices such as `/device:CPU:0`, each GPU with its own name before it."""
         found = [Device("cpu", name, name) for name in map("/device:CPU:{}".format, range(self._count("CPU")))]
-        for index, physical in enumerate(self.tf.config.get_visible_devices("GPU")):
+        with said_on_stderr() as lines:
+            gpus = self.tf.config.get_visible_devices("GPU")
+        if not gpus and (why := next(filter(NO_GPU.search, lines), "")):
+            self.missing["gpu"] = why.partition("] ")[2] or why
+        for index, physical in enumerate(gpus):
             handle = f"/device:GPU:{index}"
             named = self.tf.config.experimental.get_device_details(physical).get("device_name", "")
             found.append(Device("gpu", f"{named} {handle}".strip(), handle))
@@ -78,6 +85,27 @@ class TensorFlowAdapter(Adapter):
             "intra_op": threading.get_intra_op_parallelism_threads() or cores,
             "inter_op": threading.get_inter_op_parallelism_threads() or cores,
         }
+
+
+NO_GPU = re.compile("dlopen|cuInit|cuda drivers|CUDA_ERROR|cuDNN", re.IGNORECASE)
+"""What TensorFlow logs where it cannot use a GPU; no function of it tells."""
+
+
+@contextlib.contextmanager
+def said_on_stderr() -> Iterator[list[str]]:
+    """Collect the lines that libraries write to the process's standard error, and pass them on."""
+    lines: list[str] = []
+    with tempfile.TemporaryFile("w+", errors="replace") as file:
+        before = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            lines += file.read().splitlines()
+            os.write(2, "".join(f"{line}\n" for line in lines).encode())
 
 
 BESIDE_THE_WORK = {"_Arg", "_Retval", "_Send", "_Recv", "_HostSend", "_HostRecv", "Const", "NoOp", "Placeholder"}

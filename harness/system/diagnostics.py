@@ -39,7 +39,9 @@ SWAPPED_BYTES = 64 << 20
 LEAST_DISK_BYTES = 100 << 20
 """Fifty times what the run in `results/sample` takes."""
 
-NO_GPU = re.compile("not compiled with CUDA|no platforms that are instances of gpu|No CUDA GPUs|no NVIDIA driver")
+NO_GPU = re.compile(
+    "not compiled with CUDA|no platforms that are instances of gpu|No CUDA GPUs|no NVIDIA driver|cuInit|cuda drivers"
+)
 """What frameworks say where there is no GPU, or none that they were made for."""
 
 INSTALLED_BY = {"opacus": "'pergrad[peers]'", "backpack": "'pergrad[peers]'", "jax_privacy": "'pergrad[peers]'"}
