@@ -35,6 +35,9 @@ SEVERITY = (
 )
 """Statuses from the best to the worst. A wrong number is worse than none."""
 
+MOST_CEILING_SHARE = 1.05
+"""Beyond it the bound is none: what is left for noise."""
+
 NOT_REACHED = "the run ended before this case was measured"
 
 NO_SPEEDUP = Interval(math.nan, None, None)
@@ -103,6 +106,15 @@ class CaseSummary:
     def time_s(self) -> float:
         """The time of one call; NaN unless `ok`."""
         return self.estimate.value if self.estimate else math.nan
+
+    @property
+    def ceiling_share(self) -> float:
+        """The least time that the machine allows over the time; NaN where that is no bound.
+
+        It is none where less is written than the result holds, as where most of an embedding's table stays zero.
+        """
+        share = self.floor_s / self.time_s if self.floor_s > 0 else math.nan
+        return share if share <= MOST_CEILING_SHARE else math.nan
 
     @property
     def time_low_s(self) -> float:

@@ -98,6 +98,13 @@ def caches() -> str | None:
     return ", ".join(found) or None
 
 
+def last_cache_bytes() -> int:
+    """The size of the largest cache that the first core sees; 0 where the system does not tell."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    sizes = re.findall(r"(\d+)([KMG])", caches() or "")
+    return max((int(count) * units[unit] for count, unit in sizes), default=0)
+
+
 def cpu_quota() -> float | None:
     """Cores' worth of time that a container is given; None if there is no limit."""
     quota, _, period = (_line("/sys/fs/cgroup/cpu.max") or "max").partition(" ")

@@ -16,6 +16,7 @@ from typing import Any
 from harness import frameworks
 from harness.frameworks import child_process
 from harness.frameworks.child_process import ChildProcessFailed
+from harness.system.info import last_cache_bytes
 
 FILL_BYTES = {"cpu": 256 << 20, "gpu": 4 << 30}
 """What is filled: beyond all caches, and long against launching a kernel; less where a device has little memory."""
@@ -31,15 +32,24 @@ LIMIT_S = 120.0
 
 @dataclass(frozen=True)
 class Roofline:
-    """The best a device can do; bytes and floating-point operations (in the run's dtype) per second."""
+    """The best a device can do; bytes and floating-point operations (in the run's dtype) per second.
+
+    `cache_bytes` is the size of its last cache, 0 where that is not known.
+    """
 
     fill_reused: float
     fill_fresh: float
     flops: float
+    cache_bytes: int = 0
 
-    def floor_s(self, output_bytes: int, flops: float | None) -> float:
-        """The least time in which so much can be written and computed; writing and computing may overlap."""
-        return max(output_bytes / self.fill_reused, (flops or 0.0) / self.flops)
+    def floor_s(self, output_bytes: int, flops: float | None) -> float | None:
+        """The least time in which so much can be written and computed; writing and computing may overlap.
+
+        What may stay in the cache is not held against the speed of memory: twice the cache, since a part of more stays
+        there too. None if nothing else is known either.
+        """
+        writing = output_bytes / self.fill_reused if output_bytes > 2 * self.cache_bytes else 0.0
+        return max(writing, (flops or 0.0) / self.flops) or None
 
 
 def measure(framework: str, device: str, threads: int | None, dtype: str = "float32", gpu: str = "") -> Roofline | None:
@@ -61,7 +71,7 @@ def measure(framework: str, device: str, threads: int | None, dtype: str = "floa
     return Roofline(**found)
 
 
-def measure_here(framework: str, kind: str, dtype: str = "float32") -> dict[str, float]:
+def measure_here(framework: str, kind: str, dtype: str = "float32") -> dict[str, float | int]:
     """The fields of `Roofline`, in this process, which imports the framework.
 
     NumPy, which has no products of bfloat16 worth the name, multiplies float32 for it.
@@ -85,6 +95,7 @@ def measure_here(framework: str, kind: str, dtype: str = "float32") -> dict[str,
         "fill_reused": filled / work(_fastest(kernels.fill_reused)),
         "fill_fresh": filled / work(_typical(kernels.fill_fresh)),
         "flops": 2 * side**3 / work(_fastest(kernels.multiply)),
+        "cache_bytes": last_cache_bytes() if kind == "cpu" else 0,
     }
 
 

@@ -165,7 +165,7 @@ def _cost(
     line = lines[size]
     time = line.time_s
     once = _once(line)
-    floor_s, peak = _positive(line.floor_s), _positive(line.peak_bytes)
+    peak = _positive(line.peak_bytes)
     rows = size * panel.parameters * DTYPES.get(panel.conditions.dtype, 4) if panel.parameters else 0
     reference = _reference(plain, line.framework, size)
     pays_after, pays = _pays(name == panel.baseline, once, time, base.get(size))
@@ -176,7 +176,7 @@ def _cost(
         time_s=time,
         per_instance_s=time / size,
         over_plain=time / reference if reference else None,
-        ceiling_share=floor_s / time if floor_s else None,
+        ceiling_share=line.ceiling_share if known(line.ceiling_share) else None,
         peak_bytes=peak,
         over_memory_floor=peak / rows if peak and rows and panel.conditions.quantity == "gradients" else None,
         once_s=once,

@@ -72,8 +72,8 @@ MEASURES = (
     Column("memory", "peak above the state before the build"),
     Column(
         "of ceiling",
-        "share reached of what the machine could do: its least time for this case over the time; above 100 % "
-        "where not every entry is written anew, as of an embedding's table",
+        "share reached of what the machine could do: its least time for this case over the time; empty where the "
+        "result fits into a cache, or where not every entry is written anew, as of an embedding's table",
     ),
     Column("digits", "worst decimal digits of agreement with the float64 reference"),
     Column("calls", "timed calls, and the passes they come from"),
@@ -224,8 +224,7 @@ def _about(line: CaseSummary) -> str:
 
 
 def _share(line: CaseSummary) -> str:
-    has_both = known(line.time_s) and known(line.floor_s) and line.floor_s > 0
-    return formats.share(line.floor_s / line.time_s) if has_both else NOT_MEASURED
+    return formats.share(line.ceiling_share) if known(line.ceiling_share) else NOT_MEASURED
 
 
 def _duration(value: float) -> str:
