@@ -27,6 +27,12 @@ MeasureQuickly = Callable[..., list[Measurement]]
 
 
 @pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """What tests start computes with one thread: on small arrays others wait in a loop, on cores that tests need."""
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+
+@pytest.fixture(scope="session", autouse=True)
 def shared_references(tmp_path_factory: pytest.TempPathFactory) -> None:
     """All processes of a session find references in one folder."""
     base = tmp_path_factory.getbasetemp()
@@ -61,11 +67,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFramework(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            if Path(module).stem in TOGETHER:
+                return module
             found = FRAMEWORK_OF_A_TEST.search(nodeid)
             return f"{found[1]} {'strategies' if found[2] else ''}" if found else nodeid
 
     return ByFramework(config, log)
 
+
+TOGETHER = {"test_framework", "test_planted_faults", "test_plugin_package", "test_wheel"}
+"""Modules whose tests share what takes seconds to make: an installed package, a run, a worker."""
 
 FRAMEWORK_OF_A_TEST = re.compile(r"[\[-](numpy|jax|torch|tf1|tf2)(/[\w-]+)?\]$")
 """The last parameter of a test: a framework, or a strategy, whose tests are another group of the framework."""
@@ -128,13 +140,17 @@ def task_for() -> Callable[..., Task]:
     return task
 
 
+def strategy_of(stem: str) -> Strategy:
+    """The strategy that a file of `tests/planted/` defines."""
+    path = PLANTED / f"{stem}.py"
+    return next(s for s in find_strategies.discover([path]).strategies if s.path == path)
+
+
 @pytest.fixture(scope="session")
 def planted(task_for: Callable[..., Task]) -> MeasureQuickly:
     """Measure a planted strategy of `tests/planted/` in a real worker: (file's stem, *batch sizes) -> rows."""
 
     def measure(stem: str, *batch_sizes: int, limit_s: float = 600) -> list[Measurement]:
-        path = PLANTED / f"{stem}.py"
-        strategy = next(s for s in find_strategies.discover([path]).strategies if s.path == path)
-        return list(workers.measure((task_for(strategy, *batch_sizes, limit_s=limit_s),)))
+        return list(workers.measure((task_for(strategy_of(stem), *batch_sizes, limit_s=limit_s),)))
 
     return measure

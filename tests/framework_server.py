@@ -65,14 +65,13 @@ _servers: dict[tuple[str, ...], Server] = {}
 def call(target: str, *arguments: Any, framework: str, dtype: str, optimized: bool) -> Any:
     """The result of a function in the process that tests share whose framework wants the same environment.
 
-    Of the dtypes, only JAX's float64 wants another. One thread is enough for tiny arrays: others would wait in a loop,
-    on cores that other tests use.
+    Of the dtypes, only JAX's float64 wants another.
     """
     given = UNOPTIMIZED if framework == "jax" and not optimized else {}
     wanted = adapter_class(framework).environment(dtype) | given
     key = framework, *(f"{name}={value}" for name, value in sorted(wanted.items()))
     if key not in _servers:
-        _servers[key] = Server(child_process.environment(framework, "cpu", 1, dtype, given=given))
+        _servers[key] = Server(child_process.environment(framework, "cpu", None, dtype, given=given))
     return _servers[key].call(target, *arguments)
 
 
