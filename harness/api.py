@@ -48,12 +48,14 @@ def run(
     from harness import session
     from harness.core.find_strategies import discover
     from harness.runner import prepare
-    from harness.runner.plan import plan_for, requested_workloads
+    from harness.runner.plan import frameworks_of, plan_for, requested_workloads
 
     catalogue = discover(Path(plugin) for plugin in plugins)
-    names = [catalogue.find(given).name for given in strategies] or catalogue.measurable(full=False)
+    workloads = requested_workloads([workload] if isinstance(workload, str) else workload)
+    names = [catalogue.find(given).name for given in strategies]
+    names = names or catalogue.measurable(full=False, frameworks=frameworks_of(workloads))
     wanted = replace(
-        plan_for(requested_workloads([workload] if isinstance(workload, str) else workload), names),
+        plan_for(workloads, names),
         batch_sizes=tuple(sorted(set(batch_sizes))),
         passes=passes,
         target_s=target_s,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness import report
 from harness.core import store
+from harness.core.records import Status
 from harness.core.store import StoreError
 from harness.runner import execute, progress
 from harness.runner.prepare import Prepared
@@ -49,8 +50,19 @@ def measure_and_report(prepared: Prepared, reports: Path) -> int:
 
 
 def write_report(folders: Sequence[Path], target: Path) -> int:
-    """Write the report, say where it is and what failed; returns the number of failures."""
-    page = report.write(folders, target)
+    """Write the report, say where it is and what failed; returns the number of failures.
+
+    Raises:
+        StoreError: if it cannot be written; nothing that was measured is lost.
+    """
+    try:
+        page = report.write(folders, target)
+    except OSError as error:
+        names = " ".join(folder.name for folder in folders)
+        raise StoreError(
+            f"the report cannot be written to {target}: {error.strerror or error}; the measurements are in "
+            f"{folders[0].parent}, write it elsewhere with `pergrad report {names} --reports FOLDER`"
+        ) from error
     runs = [store.load(folder) for folder in folders]
     for run in runs:
         if run.unreadable:
@@ -62,7 +74,11 @@ def write_report(folders: Sequence[Path], target: Path) -> int:
         for row in run.rows
         if row.status.is_failure
     }
+    alike: dict[tuple[str, Status, str], list[str]] = {}
     for workload, strategy, batch_size, status, reason in sorted(failures):
-        print(f"{status}: {strategy} on {workload} at batch size {batch_size}: {reason}", file=sys.stderr)
+        alike.setdefault((workload, status, reason), []).append(f"{strategy} on {workload} at batch size {batch_size}")
+    for (_, status, reason), (first, *others) in alike.items():
+        more = f" (and {len(others)} other cases)" if len(others) > 1 else f" (and {others[0]})" if others else ""
+        print(f"{status}: {first}: {reason}{more}", file=sys.stderr)
     print(f"Report: {page}")
     return len(failures)

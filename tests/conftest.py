@@ -46,6 +46,7 @@ SLOW = {
     *("test_jax", "test_new", "test_notebook", "test_own_module", "test_planted_faults", "test_plugin_package"),
     *("test_standalone", "test_strategies", "test_tensorflow", "test_torch", "test_wheel", "test_workloads"),
     "test_second_device",
+    "test_fuzz",
 }
 """Modules that start many workers or compile much: all but a tenth of the suite's time."""
 

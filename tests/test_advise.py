@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from harness.advise.prior import Model, PriorResult
 from harness.advise.race import Question, Race
 from harness.cli.app import app
 from harness.core.find_strategies import Catalogue, discover
+from harness.core.records import Job, Measurement, Status
 from harness.core.strategy import Strategy
 from tests.stub_machine import Machine
 
@@ -99,6 +101,64 @@ def test_the_unpromising_are_not_measured_while_others_give_an_answer(monkeypatc
 
     assert "numpy/known-to-be-slow" not in state.first
     assert race.not_tried(state, found) == {"numpy/known-to-be-slow": 50.0}
+
+
+class BusyMachine(Machine):
+    """Nothing is ready within the limit of a first look."""
+
+    def measure(self, job: Job) -> Iterator[Measurement]:
+        for task, row in zip(job, super().measure(job), strict=True):
+            stopped = task.row(task.batch_sizes[0], Status.TIMEOUT, "stopped after 10 s")
+            yield stopped if task.limit_s <= race.FIRST_LIMIT_S else row
+
+
+def test_where_nothing_is_measured_at_first_all_the_time_is_given_to_the_most_promising(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = BusyMachine({"good": 100, "better": 90})
+
+    state = hold(machine, monkeypatch, ["good", "better"])
+
+    assert [name for name, _ in state.ranking()] == ["numpy/good"]
+    assert ["numpy/better"] not in machine.jobs
+
+
+def test_where_nothing_can_be_measured_the_answer_is_what_earlier_runs_say_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = strategies("good", "better")
+
+    state = hold(Machine({"good": 100, "better": 90}), monkeypatch, ["good", "better"], within_s=0.1)
+    advice = answer.advice(state, [strategy for strategy, _ in found], found)
+
+    assert advice.expected == "numpy/good"
+    assert "nothing could be measured in time. Try numpy/good: earlier runs" in answer.text(advice)
+    assert "Copy this (numpy/good):" in answer.text(advice)
+
+
+def test_what_cannot_run_the_model_is_never_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = strategies("wrong")
+
+    state = hold(Machine({"wrong": -1}), monkeypatch, ["wrong"])
+    advice = answer.advice(state, [strategy for strategy, _ in found], found)
+
+    assert advice.expected == ""
+    assert "there is no answer" in answer.text(advice)
+
+
+def test_a_loop_over_a_large_batch_is_tried_after_all_others() -> None:
+    known = discover().find("numpy/autograd-loop")
+    loop, other = replace(known, name="numpy/loop", loop=True), replace(known, name="numpy/other", loop=False)
+    memories = [
+        PriorResult(name, "gradients", 45, 300, 8, ratio) for name, ratio in (("numpy/loop", 1.0), ("numpy/other", 9.0))
+    ]
+
+    def order(batch_size: int) -> list[str]:
+        question = replace(QUESTION, batch_size=batch_size)
+        return [strategy.name for strategy, _ in race.candidates(Catalogue((loop, other)), question, memories)]
+
+    assert order(64) == ["numpy/other", "numpy/loop"]
+    assert order(1) == ["numpy/loop", "numpy/other"]
 
 
 def test_a_model_is_expected_to_behave_as_those_that_resemble_it() -> None:

@@ -180,3 +180,17 @@ def test_rounding_errors_of_one_unit_in_the_last_place_never_disagree(seed: int)
     }
 
     assert compare.check(output, TRUTH, "float32").status is Status.OK
+
+
+def test_values_that_hardware_flushes_to_zero_may_be_zero_and_larger_ones_may_not() -> None:
+    """2e-39 has no normal number in float32; 2e-30 has one, and its row is wrong without it."""
+    for size, status in ((2e-39, Status.OK), (2e-30, Status.DISAGREES)):
+        reference = truth_of([[size, 3 * size], [size, size]])
+        zeros = {"w": np.zeros((2, 2), np.float32)}
+        assert compare.check(zeros, reference, "float32").status is status
+
+
+def test_rows_that_are_all_zero_are_not_said_to_be_summed() -> None:
+    zeros = {name: np.zeros_like(value) for name, value in rows().items()}
+
+    assert compare.check(zeros, TRUTH, "float32").reason.endswith(": all rows are zero")

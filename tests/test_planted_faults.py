@@ -11,6 +11,7 @@ import pytest
 
 from harness.core.records import Mark, MarkKind, Measurement, Status, Task
 from harness.runner import workers
+from harness.system import info
 from tests.conftest import MeasureQuickly, installed, strategy_of
 
 
@@ -49,6 +50,7 @@ WRONG = {
     "batch_axis_lost": "has shape",
     "wrong_dtype": "dtype float64, expected float32",
     "none_for_a_parameter": "hidden1.bias is None",
+    "names_differ": "row 1 has other names than row 0: another in one of them only",
     "float16_inside": "times the tolerance",
     "broadcast": "times the tolerance",
     "cached_by_value": "cached",
@@ -176,9 +178,21 @@ def test_planted_output_that_looks_like_a_row_is_no_row(planted: MeasureQuickly)
     assert row.median_s > 1e-6
 
 
-@pytest.mark.parametrize("stem", ["runs_out_of_memory", "killed_from_outside"])
-def test_planted_want_of_memory_is_out_of_memory(stem: str, planted: MeasureQuickly) -> None:
-    assert only(planted(stem, 1)).status is Status.OUT_OF_MEMORY
+def test_planted_want_of_memory_is_out_of_memory(planted: MeasureQuickly) -> None:
+    assert only(planted("runs_out_of_memory", 1)).status is Status.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(("counts", "status"), [([4, 5], Status.OUT_OF_MEMORY), ([4, 4], Status.CRASHED)])
+def test_planted_kill_is_want_of_memory_only_if_the_kernel_has_killed_for_it(
+    counts: list[int], status: Status, planted: MeasureQuickly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters = iter(counts)
+    monkeypatch.setattr(info, "killed_for_memory", lambda: next(counters))
+
+    row = only(planted("killed_from_outside", 1))
+
+    assert row.status is status
+    assert "SIGKILL" in row.reason
 
 
 @pytest.mark.parametrize("stem", ["needs_a_package", "imports_a_package"])

@@ -11,11 +11,11 @@ import pytest
 
 from harness.core import find_workloads
 from harness.core.find_workloads import find
+from harness.core.user_code import Failing
 from harness.core.workload import Arrays, Workload, cast
-from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build, compare, gradients
-from harness.reference.build import Coupled
 from harness.reference.gradients import ReferenceGradients
+from harness.reference.independence import Coupled
 from tests import bound
 from tests.test_workloads import COMPLETE, NAMES, write
 
@@ -176,7 +176,7 @@ def test_a_failure_in_the_users_file_is_told_in_its_own_words(tmp_path: Path) ->
     text = COMPLETE.replace("import numpy as np", 'import numpy as np\nframeworks = ("numpy",)\n')
     text = text.replace("losses(ops, parameters, batch)", "losses(parameters, batch)")
     text = text.replace('batch["x"] *', 'batch["z"] *')
-    with pytest.raises(ChildProcessFailed, match="KeyError: 'z'"):
+    with pytest.raises(Failing, match="KeyError: 'z'"):
         build.write(tmp_path / "reference.npz", str(write(tmp_path, text)), 2, 0, "float32")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,7 @@ from harness.core.domain import device_and_gpu
 from harness.core.find_strategies import Catalogue
 from harness.core.plugins import PluginError
 from harness.frameworks.child_process import ChildProcessFailed
-from harness.reference import build
-from harness.reference.workload_info import workload_info
+from harness.reference import build, flops
 from harness.system import detect, info, lock
 
 NEWEST_RUNS = 5
@@ -56,7 +56,6 @@ def advise(
         say("looking for a GPU")
         detect.require_gpu(detect.detect(workload.frameworks, None, gpu))
     try:
-        known = workload_info(workload)
         with tempfile.TemporaryDirectory(prefix="pergrad-") as folder, lock.only_run(Path("advise")):
             say(f"computing the reference for {workload.name} at batch size {batch_size}")
             reference = Path(folder) / "reference.npz"
@@ -65,7 +64,7 @@ def advise(
                 name=workload.name,
                 source=workload.source,
                 frameworks=workload.frameworks,
-                model=Model(known.parameter_count, known.flops),
+                model=Model(_values(reference), flops.count(workload) if workload.through_ops else None),
                 batch_size=batch_size,
                 quantity=quantity,
                 dtype=dtype,
@@ -78,6 +77,11 @@ def advise(
     except ChildProcessFailed as error:
         raise PluginError(f"workload {workload.name} cannot be run here: {error}") from error
     return advice(state, catalogue.strategies, found)
+
+
+def _values(reference: Path) -> int:
+    """How many values one row has, read from the reference: a process that imports the framework would take seconds."""
+    return sum(math.prod(value.shape[1:]) for value in build.load(reference)[0].rows.values())
 
 
 def own_prior_results(results: Path, device: str = "cpu") -> list[PriorResult]:

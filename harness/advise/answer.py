@@ -52,6 +52,8 @@ class Advice:
     not_tried: Mapping[str, float]
     without_rows: str
     code: str
+    expected: str = ""
+    """The strategy that earlier runs make the most promising, where nothing could be measured; empty elsewhere."""
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -86,7 +88,8 @@ def advice(state: Race, strategies: Sequence[Strategy], found: Sequence[tuple[St
                 can_win=name in survivors,
             )
         )
-    code = {strategy.name: strategy.code for strategy in strategies}
+    expected = "" if places else next(iter(race.undecided(state, found)), "")
+    chosen = [s for s in strategies if s.name == (places[0].strategy if places else expected)]
     return Advice(
         workload=question.name,
         batch_size=question.batch_size,
@@ -97,7 +100,8 @@ def advice(state: Race, strategies: Sequence[Strategy], found: Sequence[tuple[St
         left_out=race.left_out(state, found),
         not_tried=race.not_tried(state, found),
         without_rows=_without_rows(question),
-        code=code.get(places[0].strategy, "") if places else "",
+        code=chosen[0].code if chosen else "",
+        expected=expected,
     )
 
 
@@ -124,14 +128,20 @@ def text(advice: Advice) -> str:
         lines.append(f"not tried, with the time over the fastest's that {runs} expect: {named}")
     lines += ["", advice.without_rows]
     if advice.code:
-        lines += ["", f"Copy this ({advice.ranking[0].strategy}):", "", advice.code.rstrip()]
+        name = advice.ranking[0].strategy if advice.ranking else advice.expected
+        lines += ["", f"Copy this ({name}):", "", advice.code.rstrip()]
     return "\n".join(lines)
 
 
 def _answer(advice: Advice) -> str:
     asked = f"For {advice.quantity} of {advice.workload} at batch size {advice.batch_size} on {advice.device}"
+    if advice.expected:
+        return (
+            f"{asked} nothing could be measured in time. Try {advice.expected}: earlier runs, of other models, make it "
+            "the most promising; whether it runs this one is not known. Give it more time with --within."
+        )
     if not advice.ranking:
-        return f"{asked} nothing could be measured in time: give it more with --within."
+        return f"{asked} there is no answer: no strategy that was tried runs it, for the reasons below."
     first = advice.ranking[0]
     others = [place.strategy for place in advice.ranking[1:] if place.can_win]
     answer = f"{asked} use {first.strategy}: {formats.duration(first.seconds.value)} per call{_range(first.seconds)}."

@@ -44,6 +44,9 @@ FIRST_TARGET_S, TARGET_S = 0.1, 0.4
 FIRST_LIMIT_S = 10.0
 """What a case of the first round may take; a strategy that needs longer is no answer within a minute."""
 
+FEW = 4
+"""A batch in which a plain loop may be the fastest."""
+
 TIE = 1.02
 """Two strategies this close are not worth another round."""
 
@@ -136,7 +139,9 @@ def candidates(
             ratio = prior.expected_ratio(prior_results, strategy.name, question.model, question.batch_size)
             own = FOLDER not in strategy.path.parents
             found.append((strategy, ratio or (1.0 if own else UNKNOWN)))
-    return sorted(found, key=lambda entry: (entry[1], entry[0].full_only))
+    # A loop over more than a few instances is rarely an answer; it comes after whatever is as promising.
+    loops_late = question.batch_size > FEW
+    return sorted(found, key=lambda entry: (entry[0].loop and loops_late, entry[1], entry[0].full_only))
 
 
 def race(question: Question, found: Sequence[tuple[Strategy, float]], until: float, say: Say) -> Race:
@@ -168,7 +173,7 @@ def race(question: Question, found: Sequence[tuple[Strategy, float]], until: flo
 
 def _first_round(state: Race, found: Sequence[tuple[Strategy, float]], until: float, say: Say) -> None:
     """One rough measurement of every promising strategy; of all others if these give no answer."""
-    best = found[0][1] if found else 1.0
+    best = min((ratio for _, ratio in found), default=1.0)
     promising = [strategy for strategy, ratio in found if ratio <= PROMISING * best]
     others = [strategy for strategy, ratio in found if ratio > PROMISING * best]
     begun = time.monotonic()
@@ -180,6 +185,22 @@ def _first_round(state: Race, found: Sequence[tuple[Strategy, float]], until: fl
         for group in _groups(others):
             say(f"a first look at {', '.join(strategy.name for strategy in group)}")
             _look(state, group, share)
+    if not state.ranking():
+        _insist(state, found, until, say)
+
+
+def _insist(state: Race, found: Sequence[tuple[Strategy, float]], until: float, say: Say) -> None:
+    """Where nothing was measured, use all the time that is left for one: on a busy machine limits are passed early."""
+    for strategy, _ in found:
+        left = until - time.monotonic() - framework(strategy.framework).start_s
+        if left < 1:
+            return
+        if strategy.name in undecided(state, found):
+            say(f"nothing is measured yet: all the time is given to {strategy.name}")
+            task = _task(state.question, strategy, FIRST_TARGET_S, left, checks=False)
+            state.first |= {row.strategy: row for row in workers.measure((task,))}
+        if state.ranking():
+            return
 
 
 def _look(state: Race, group: Sequence[Strategy], until: float) -> None:
@@ -236,6 +257,16 @@ def _task(question: Question, strategy: Strategy, target_s: float, limit_s: floa
 def not_tried(state: Race, found: Sequence[tuple[Strategy, float]]) -> Mapping[str, float]:
     """Strategies that were not measured, with their time over that of the fastest as expected from earlier runs."""
     return {strategy.name: ratio for strategy, ratio in found if strategy.name not in state.first}
+
+
+def undecided(state: Race, found: Sequence[tuple[Strategy, float]]) -> list[str]:
+    """Strategies that may run this model for all that is known: not tried, or stopped before they could show it."""
+    unknown = (Status.SKIPPED, Status.TIMEOUT)
+    return [
+        strategy.name
+        for strategy, _ in found
+        if (row := state.first.get(strategy.name)) is None or row.status in unknown
+    ]
 
 
 def left_out(state: Race, found: Sequence[tuple[Strategy, float]]) -> Mapping[str, str]:

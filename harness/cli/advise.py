@@ -54,4 +54,4 @@ def advise(
     except (PluginError, DeviceAbsent, Busy) as error:
         refuse(str(error))
     typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False) if as_json else answer.text(found))
-    raise typer.Exit(0 if found.ranking else 1)
+    raise typer.Exit(0 if found.ranking or found.expected else 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from harness.core import find_workloads
 from harness.core.plugins import PluginError
 from harness.core.records import Measurement, Status, Task
 from harness.core.strategy import Strategy
+from harness.core.user_code import Failing
 from harness.core.workload import Workload
 from harness.frameworks.child_process import ChildProcessFailed
 from harness.measure.contract import CONTRACT
@@ -92,12 +93,12 @@ class Subject:
 
     Attributes:
         references: batch size -> file with the reference for its batches.
-        without_reference: why there is none; empty if there is.
+        without_reference: batch size -> status and reason, where there is none.
     """
 
     workload: Workload
     references: Mapping[int, str]
-    without_reference: str = ""
+    without_reference: Mapping[int, tuple[Status, str]] = field(default_factory=dict)
 
 
 def small_workloads() -> list[Workload]:
@@ -117,10 +118,14 @@ def prepare(found: Sequence[Workload], quantities: Sequence[str], folder: Path) 
 def _prepare(workload: Workload, quantities: Sequence[str], folder: Path) -> Subject:
     paths = {size: folder / f"{workload.name}-{size}.npz" for size in BATCH_SIZES}
     try:
-        build.write_sizes(paths, workload.source, 0, "float32", quantities)
+        without: Mapping[int, Exception] = build.write_sizes(paths, workload.source, 0, "float32", quantities)
     except (PluginError, ChildProcessFailed) as error:
-        return Subject(workload, {}, str(error))
-    return Subject(workload, {size: str(path) for size, path in paths.items()})
+        without = dict.fromkeys(paths, error)
+    statuses = {
+        size: (Status.ERROR if isinstance(error, Failing) else Status.UNSUPPORTED, str(error))
+        for size, error in without.items()
+    }
+    return Subject(workload, {size: str(path) for size, path in paths.items() if size not in without}, statuses)
 
 
 def check_strategy(
@@ -130,14 +135,13 @@ def check_strategy(
     rows, tasks = [], []
     for subject in subjects:
         task = _task(strategy, subject, device, gpu)
+        without = subject.without_reference
         if strategy.framework not in subject.workload.frameworks:
             reason = f"written for {', '.join(subject.workload.frameworks)} only"
-        else:
-            reason = subject.without_reference
-        if reason:
-            rows += [task.row(size, Status.UNSUPPORTED, reason) for size in BATCH_SIZES]
-        else:
-            tasks.append(task)
+            without = dict.fromkeys(BATCH_SIZES, (Status.UNSUPPORTED, reason))
+        rows += [task.row(size, *why_not) for size, why_not in without.items()]
+        if left := [size for size in BATCH_SIZES if size not in without]:
+            tasks.append(task.only(left))
     for row in workers.measure(tuple(tasks)):
         on_row(row)
         rows.append(row)

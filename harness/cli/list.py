@@ -9,6 +9,7 @@ import typer
 
 from harness.cli.options import Json, Plugins, discovered
 from harness.core import find_workloads
+from harness.core.plugins import PluginError
 
 app = typer.Typer(help="List what can be measured, without loading any framework.", no_args_is_help=True)
 
@@ -50,7 +51,7 @@ def list_workloads(as_json: Json = False) -> None:
     for workload in [*find_workloads.builtin(), *find_workloads.others()]:
         try:
             known = workload_info(workload)
-        except ChildProcessFailed as error:
+        except (PluginError, ChildProcessFailed) as error:
             entries.append({"name": workload.name, "summary": f"unavailable: {error}"})
             continue
         entries.append(

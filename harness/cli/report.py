@@ -66,6 +66,10 @@ def compare(
         typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
         typer.echo(comparison.text(found))
-        typer.echo(f"Page: {comparison.write(found, reports / f'{one.name}-against-{two.name}')}")
+        target = reports / f"{one.name}-against-{two.name}"
+        try:
+            typer.echo(f"Page: {comparison.write(found, target)}")
+        except OSError as error:
+            refuse(f"the page cannot be written to {target}: {error.strerror or error}; name a folder with --reports")
     if threshold is not None and (found.slower_than(threshold) or found.broken()):
         raise typer.Exit(1)

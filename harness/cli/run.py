@@ -139,7 +139,7 @@ def run(
     from harness.core.store import StoreError
     from harness.frameworks.child_process import ChildProcessFailed
     from harness.runner import prepare
-    from harness.runner.plan import PlanError, bind_to_cores, plan_for, requested_workloads
+    from harness.runner.plan import PlanError, bind_to_cores, frameworks_of, plan_for, requested_workloads
     from harness.system.lock import Busy
 
     if device is not None:
@@ -153,8 +153,9 @@ def run(
             prepared = prepare.resume(options.run_folder(resume, results), plugin or (), retry, across_machines)
         else:
             catalogue = find_strategies.discover(plugin or ())
-            names = [catalogue.find(given).name for given in strategy] if strategy else catalogue.measurable(full)
-            wanted = plan_for(requested_workloads(workload or ()), names)
+            workloads = requested_workloads(workload or ())
+            named = [catalogue.find(given).name for given in strategy or ()]
+            wanted = plan_for(workloads, named or catalogue.measurable(full, frameworks_of(workloads)))
             wanted = replace(wanted, dtype=dtype, allocators=ALLOCATORS[allocator])
             wanted = wanted.quick() if quick else wanted
             given: dict[str, Any] = {

@@ -6,7 +6,7 @@ Finding strategies imports their files but no framework, because a strategy impo
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
@@ -44,9 +44,9 @@ class Catalogue:
         """All names, importable or not."""
         return sorted([s.name for s in self.strategies] + [u.name for u in self.unavailable])
 
-    def measurable(self, full: bool) -> list[str]:
-        """The names of the strategies of the default plan, or of all that were imported."""
-        return [s.name for s in self.strategies if full or not s.full_only]
+    def measurable(self, full: bool, frameworks: Container[str]) -> list[str]:
+        """The names of the strategies of the default plan, or of all that were imported, of these frameworks."""
+        return [s.name for s in self.strategies if (full or not s.full_only) and s.framework in frameworks]
 
     def find(self, name: str) -> Strategy:
         """The strategy of that name.

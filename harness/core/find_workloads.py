@@ -5,7 +5,9 @@
 - `batch(rng, size)` -> `{name: array}` in NumPy, the first axis of each being the instance.
 
 Randomness is data: whatever a loss would draw comes with the batch, so every framework sees the same draw.
-Two things are optional. `layouts()` -> `{name: layout}` for images, kernels and the like (`harness.core.layouts`).
+Three things are optional. `state(rng)` -> `{name: array}` in NumPy: what `losses` finds among its parameters and is
+never differentiated, as a frozen backbone; it follows dtype and device. `layouts()` -> `{name: layout}` for images,
+kernels and the like (`harness.core.layouts`).
 `SMALL` is a value that the functions other than `losses` take as their last argument instead of a default: the
 sizes of a variant for tests.
 
@@ -36,6 +38,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from harness.core import torch_module
 from harness.core.framework import framework_names
 from harness.core.plugins import PluginError, check_interface, load_file, suggestion
@@ -47,6 +51,9 @@ LOCAL_FOLDER = Path("workloads")
 
 ENTRY_POINTS = "pergrad.workloads"
 SMALL = "-small"
+
+STATE_SEED = 0
+"""What `state` of a file draws from."""
 
 
 def builtin() -> list[Workload]:
@@ -149,9 +156,12 @@ def _load_entry_point(entry: metadata.EntryPoint, small: bool) -> Workload:
 def _read(name: str, source: str, path: Path, import_module: Callable[[], ModuleType], small: bool) -> Workload:
     """Build the workload from what its file says; the module is imported now only if it needs no framework."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = ast.parse(path.read_bytes())  # bytes, so that Python finds out about the encoding
     except SyntaxError as error:
-        raise PluginError(f"workload {path} is not valid Python: line {error.lineno}: {error.msg}") from error
+        place = f"line {error.lineno}: " if error.lineno else ""
+        raise PluginError(f"workload {path} is not valid Python: {place}{error.msg}") from error
+    except ValueError as error:
+        raise PluginError(f"workload {path} is not valid Python: {error}") from error
     defined = _defined(tree)
     gives_model = "model" in defined and "losses" not in defined
     needed = ("model", "loss", "batch") if gives_model else ("losses", "parameters", "batch")
@@ -193,6 +203,7 @@ def _read(name: str, source: str, path: Path, import_module: Callable[[], Module
             path=path,
             source=source,
             written_for=frameworks,
+            state=(lambda: load().state(np.random.default_rng(STATE_SEED))) if "state" in defined else dict,
         )
     file = load()
     sizes = _sizes(file, small)
@@ -205,6 +216,7 @@ def _read(name: str, source: str, path: Path, import_module: Callable[[], Module
         path=path,
         source=source,
         layouts=file.layouts(*sizes) if "layouts" in defined else {},
+        state=(lambda: file.state(np.random.default_rng(STATE_SEED))) if "state" in defined else dict,
     )
 
 
@@ -244,6 +256,8 @@ def _frameworks(tree: ast.Module, path: Path) -> tuple[str, ...]:
 def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
     """What is assigned to a name at the top level of a module."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
-            return node.value
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return node.value
     return None

@@ -43,6 +43,7 @@ class Framework:
         stays_on_device: whether the result of a timed call may stay on a GPU.
         out_of_memory: regular expressions, one of which is found in what it says when memory runs out.
         data_dependent: the same for what it says of Python branches that depend on an instance's values.
+        untransformable: the same for what a transformation such as `vmap` cannot do, and a plain loop can.
         reference: the framework that computes the reference of a workload written for this one only; itself if empty.
         rooflines: the kinds of device whose roofline its adapter can measure.
         gpu_install: what pip is given for a build that uses NVIDIA's GPUs; empty if there is none.
@@ -64,6 +65,7 @@ class Framework:
     stays_on_device: bool = True
     out_of_memory: tuple[str, ...] = ()
     data_dependent: tuple[str, ...] = ()
+    untransformable: tuple[str, ...] = ()
     reference: str = ""
     rooflines: tuple[str, ...] = ()
     gpu_install: str = ""

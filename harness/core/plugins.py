@@ -32,7 +32,11 @@ def check_interface(version: int) -> None:
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import one strategy file under a name of its own, whatever is called the same elsewhere."""
+    """Import one file under a name of its own, whatever is called the same elsewhere.
+
+    It may import its neighbours, from any current folder: its own folder is the last in which modules are looked for,
+    so that nothing in it takes the place of an installed module.
+    """
     name = "pergrad_plugin_" + re.sub(r"\W", "_", str(path.resolve()))
     if name in sys.modules:
         return sys.modules[name]
@@ -41,6 +45,8 @@ def load_file(path: Path) -> ModuleType:
         raise PluginError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
     except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import tokenize
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,8 @@ class Strategy:
     @property
     def code(self) -> str:
         """A file of its own that runs with the reader's model and the framework alone."""
-        text = self.path.read_text(encoding="utf-8")
+        with tokenize.open(self.path) as file:  # in the encoding that it declares
+            text = file.read()
         function = inspect.unwrap(self.build).__name__
         return standalone(text, self.name, function, self.source, self.requires, dict(self.environment))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import tokenize
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from harness.core.framework import framework_names
 from harness.core.layouts import Layout
 from harness.core.plugins import PluginError, check_interface
 from harness.core.problem import Losses, Module
+from harness.core.user_code import checked_batch, checked_parameters, explained
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -66,15 +68,27 @@ class Workload:
     @property
     def code(self) -> str:
         """The text of the workload's file."""
-        return self.path.read_text(encoding="utf-8")
+        with tokenize.open(self.path) as file:  # in the encoding that it declares
+            return file.read()
 
     def initial_parameters(self, seed: int) -> Arrays:
-        """The parameters that every strategy starts from, float64; the same for the same seed."""
-        return self.parameters(_generator(seed, self.name))
+        """The parameters that every strategy starts from, float64; the same for the same seed.
+
+        Raises:
+            Failing: if the workload's function fails, or returns something else than NumPy arrays by name.
+        """
+        with explained(self.name, self.path, "parameters()"):
+            return checked_parameters(self.name, self.parameters(_generator(seed, self.name)))
 
     def batches(self, seed: int, size: int, count: int) -> list[Arrays]:
-        """`count` different batches of `size` instances; the same for the same seed."""
-        return [self.batch(_generator(seed, self.name, size, number), size) for number in range(count)]
+        """`count` different batches of `size` instances; the same for the same seed.
+
+        Raises:
+            Failing: if the workload's function fails, or returns something else than NumPy arrays (size, ...) by name.
+        """
+        with explained(self.name, self.path, "batch()"):
+            drawn = (self.batch(_generator(seed, self.name, size, number), size) for number in range(count))
+            return [checked_batch(self.name, batch, size) for batch in drawn]
 
 
 def workload(
@@ -83,6 +97,7 @@ def workload(
     batch: Callable[[np.random.Generator, int], Arrays],
     frameworks: tuple[str, ...] = (),
     layouts: Mapping[str, Layout] | None = None,
+    state: Callable[[], Arrays] = dict,
     interface: int = INTERFACE,
 ) -> Callable[[Callable[..., Any]], Workload]:
     """Declare a function to be the losses of a workload, whose name is the function's, with hyphens.
@@ -93,6 +108,7 @@ def workload(
         frameworks: without them the function is `losses(ops, parameters, batch)`, written through `ops`; for some
             it is `losses(parameters, batch)`, and imports its framework inside. Either returns losses, shape (B,).
         layouts: canonical layouts of images and kernels, see `harness.core.layouts`.
+        state: `state()` -> `{name: array}`, NumPy: what `losses` finds among its parameters and is not differentiated.
         interface: the version of the interface it was written for.
 
     Raises:
@@ -115,6 +131,7 @@ def workload(
             source=name,
             written_for=written_for,
             layouts=layouts or {},
+            state=state,
         )
 
     return declare

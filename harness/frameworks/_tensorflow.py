@@ -22,6 +22,8 @@ TENSORFLOW: dict[str, Any] = {
     "start_s": 6.0,
     "precision": "full float32: TF32 is off for the process",
     "memory": "TensorFlow's own; GPU memory grows with need",
+    "data_dependent": ("OperatorNotAllowedInGraph", "symbolic `?tf.Tensor`? as a Python"),
+    "untransformable": ("No (pfor )?(vectorization|converter) defined",),
     "out_of_memory": (
         *("RESOURCE_EXHAUSTED", "ResourceExhausted", "out of memory", "allocate memory"),
         "Dst tensor is not initialized",

@@ -126,7 +126,7 @@ class Adapter(ABC):
         """
         floats, state = split(self.native(parameters, workload.layouts))
         dtype = next(iter(floats.values())).dtype.name
-        state |= cast(workload.state(), dtype)
+        state |= self.native(cast(workload.state(), dtype), workload.layouts)
         weighting = cast({"weights": weights(batch_size)}, dtype)
         example = self.native(cast(workload.batches(seed=0, size=1, count=1)[0], dtype), workload.layouts)
         problem = replace(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.framework import framework as framework_of
-from harness.core.plugins import load_file
+from harness.core.plugins import PluginError, load_file
 from harness.frameworks import adapter_class
 
 START_LIMIT_S = 120.0
@@ -145,7 +145,8 @@ def call(
         gpu: which GPU it sees, if `device` is `gpu`.
 
     Raises:
-        ChildProcessFailed: if it fails or takes longer than `limit_s`.
+        PluginError: what the function raises of its kinds, as it would do here.
+        ChildProcessFailed: if it fails in another way or takes longer than `limit_s`.
     """
     with tempfile.TemporaryDirectory(prefix="pergrad-") as folder:
         result = Path(folder) / "result.json"
@@ -166,7 +167,21 @@ def call(
             failure = ChildProcessFailed(lines[-1])
             failure.add_note("\n".join(lines[-30:]))
             raise failure from error
-        return json.loads(result.read_text(encoding="utf-8"))
+        answer = json.loads(result.read_text(encoding="utf-8"))
+    if "refused" in answer:
+        raise refusal(*answer["refused"])
+    return answer["value"]
+
+
+def described(error: PluginError) -> tuple[str, str, str]:
+    """An error as plain values: the module and the name of its class, its message."""
+    return type(error).__module__, type(error).__qualname__, str(error)
+
+
+def refusal(module: str, name: str, message: str) -> PluginError:
+    """The error that was described so."""
+    found: PluginError = getattr(importlib.import_module(module), name)(message)
+    return found
 
 
 def function(target: str) -> Callable[..., Any]:
@@ -180,8 +195,11 @@ def function(target: str) -> Callable[..., Any]:
 def main() -> None:
     """Run the function named on the command line and write its result."""
     target, result = sys.argv[1:]
-    value = function(target)(*json.load(sys.stdin))
-    Path(result).write_text(json.dumps(value), encoding="utf-8")
+    try:
+        answer: dict[str, Any] = {"value": function(target)(*json.load(sys.stdin))}
+    except PluginError as error:
+        answer = {"refused": described(error)}
+    Path(result).write_text(json.dumps(answer), encoding="utf-8")
     sys.stderr.flush()
     os._exit(0)  # frameworks leave threads behind that can hang or crash at interpreter exit
 

@@ -119,9 +119,21 @@ class JaxAdapter(Adapter):
         return placed
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Mapping[str, Any]]:
-        """Compiled `jax.grad`."""
-        compiled: Callable[..., Mapping[str, Any]] = self.jax.jit(self.jax.grad(function))
-        return compiled
+        """`jax.grad`, compiled if the function can be: one that branches on values in Python is evaluated eagerly."""
+        eager: Callable[..., Mapping[str, Any]] = self.jax.grad(function)
+        compiled = self.jax.jit(eager)
+        traceable = True
+
+        def gradients(*arguments: Any) -> Mapping[str, Any]:
+            nonlocal traceable
+            if traceable:
+                try:
+                    return compiled(*arguments)  # type: ignore[no-any-return]
+                except (self.jax.errors.JAXTypeError, self.jax.errors.JAXIndexError):  # needs a value while it traces
+                    traceable = False
+            return eager(*arguments)
+
+        return gradients
 
     def wait(self, output: Gradients) -> Gradients:
         """Block until every leaf is ready."""

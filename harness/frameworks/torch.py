@@ -33,6 +33,12 @@ FRAMEWORK = Framework(
     result="waited for on the device; NumPy is outside",
     out_of_memory=("out of memory", "OutOfMemory", "not enough memory", "allocate memory", *GPU_OUT_OF_MEMORY),
     data_dependent=("data-dependent control flow",),
+    untransformable=(
+        *("^\\w+: vmap: ", "Batching rule not implemented", "doesn't match the broadcast shape"),
+        *("saved tensor hooks", "setup_context", "being transformed by a functorch transform", "use_reentrant=True"),
+        *("would mutate a captured Tensor", "data pointer of Tensor that doesn't have storage"),
+        *("to have the same dtype, but got", "expected scalar type \\w+ but found"),
+    ),
     rooflines=("gpu",),
     gpu_install="torch --index-url https://download.pytorch.org/whl/cu126",
     workload_template="torch",
@@ -123,11 +129,18 @@ class TorchAdapter(Adapter):
         return placed
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Mapping[str, Any]]:
-        """`torch.func.grad`."""
-        from torch.func import grad
+        """`backward`, eagerly: it takes whatever a training loop takes, and `torch.func` does not."""
+        torch = self.torch
 
-        traced: Callable[..., Mapping[str, Any]] = grad(function)
-        return traced
+        def gradients(parameters: Mapping[str, Any], *arguments: Any) -> Mapping[str, Any]:
+            leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+            value = function(leaves, *arguments)
+            if value.requires_grad:  # otherwise no parameter takes part
+                value.backward()
+            zeros = {name: torch.zeros_like(leaf) for name, leaf in leaves.items() if leaf.grad is None}
+            return zeros | {name: leaf.grad.to_dense() for name, leaf in leaves.items() if leaf.grad is not None}
+
+        return gradients
 
     def compiling(self) -> bool:
         """While `torch.compile` traces."""

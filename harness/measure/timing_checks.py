@@ -50,6 +50,10 @@ def contract(adapter: Adapter, output: Any) -> str:
         for name, value in row.items():
             if not isinstance(value, adapter.array_types):
                 return f"{name} is {_kind(value)}, expected an array of {adapter.name}"
+    for number, row in enumerate(instances):
+        if row.keys() != instances[0].keys():
+            names = sorted(map(str, row.keys() ^ instances[0].keys()))
+            return f"row {number} has other names than row 0: {', '.join(names)} in one of them only"
     return ""
 
 

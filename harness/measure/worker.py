@@ -113,7 +113,8 @@ class Worker:
             workload = find_workloads.find(task.source or task.workload)
             strategy = _strategy(task)
             subject = Subject(task, strategy, workload, self.adapter, self.device, self.instruments)
-            if (expected := self._expected_s(subject, batch_size)) > task.limit_s:
+            # Where nothing is checked the case has been tried before, or an answer is due soon: trials would cost more.
+            if task.checks and (expected := self._expected_s(subject, batch_size)) > task.limit_s:
                 reason = f"{expected:.0f} s expected from smaller batches, the limit is {task.limit_s:g} s"
                 return task.row(batch_size, Status.SKIPPED, reason, skip_cause=SkipCause.LIMIT)
             return measure(subject, batch_size, self._next_turn)
@@ -179,17 +180,27 @@ def _strategy(task: Task) -> Strategy:
 
 def classify(error: BaseException, known: Framework) -> tuple[Status, str]:
     """The status that an exception of a strategy means, and the reason in one line."""
-    text = str(error).strip().partition("\n")[0][:500]
+    text = _told(str(error))
     named = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, strategy_.Unsupported):
         return Status.UNSUPPORTED, text or "no reason given"
     if _says(known.data_dependent, named):
         return Status.UNSUPPORTED, f"data-dependent control flow: {text}"
+    if _says(known.untransformable, named):
+        return Status.UNSUPPORTED, named
     if isinstance(error, ModuleNotFoundError | plugins.PluginError):
         return Status.UNAVAILABLE, text
     if isinstance(error, MemoryError) or _says(known.out_of_memory, f"{named} {error}"[:5000]):
         return Status.OUT_OF_MEMORY, text if isinstance(error, MemoryError) and text else named
     return Status.ERROR, named
+
+
+def _told(message: str) -> str:
+    """The line of a message that says what is wrong: the first, in TensorFlow's that of the error in user code."""
+    lines = [line.strip() for line in message.strip().splitlines()]
+    if lines[:1] == ["in user code:"]:
+        lines = [line for line in lines if re.match(r"\w+: ", line) and not line.startswith("File ")] or lines[-1:]
+    return lines[0][:500] if lines else ""
 
 
 def _says(patterns: Iterable[str], text: str) -> bool:

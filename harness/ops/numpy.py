@@ -89,13 +89,20 @@ def attention_of(matmul: Any, softmax: Any, query: Array, key: Array, value: Arr
 
 
 def lstm(x: Array, input_weight: Array, hidden_weight: Array, bias: Array) -> Array:
+    return lstm_of(dense, sigmoid, tanh, x, input_weight, hidden_weight, bias)
+
+
+def lstm_of(
+    dense: Any, sigmoid: Any, tanh: Any, x: Array, input_weight: Array, hidden_weight: Array, bias: Array
+) -> Array:
+    """`lstm` with these three operations."""
     hidden = memory = np.zeros((x.shape[0], hidden_weight.shape[0]), bias.dtype)
     outputs = []
     projections = dense(x, input_weight, bias)
     for step in range(x.shape[1]):
         i, f, g, o = anp.split(projections[:, step] + anp.dot(hidden, hidden_weight), 4, axis=-1)
-        memory = sigmoid(f) * memory + sigmoid(i) * anp.tanh(g)
-        hidden = sigmoid(o) * anp.tanh(memory)
+        memory = sigmoid(f) * memory + sigmoid(i) * tanh(g)
+        hidden = sigmoid(o) * tanh(memory)
         outputs.append(hidden)
     return anp.stack(outputs, axis=1)
 
@@ -110,12 +117,18 @@ def masked_mean(x: Array, mask: Array) -> Array:
 
 
 def softmax_cross_entropy(labels: Array, logits: Array) -> Array:
+    return softmax_cross_entropy_of(log_softmax, labels, logits)
+
+
+def softmax_cross_entropy_of(log_softmax: Any, labels: Array, logits: Array) -> Array:
+    """`softmax_cross_entropy` with this operation."""
     chosen = np.arange(logits.shape[-1]) == getval(labels)[..., None]
     return anp.sum(_select(chosen, -log_softmax(logits, -1), 0), axis=-1)
 
 
 def sigmoid_cross_entropy(labels: Array, logits: Array) -> Array:
-    return anp.logaddexp(0, logits) - labels * logits
+    # Terms that do not cancel where a label is 0 or 1 and the logit agrees with it.
+    return (1 - labels) * anp.logaddexp(0, logits) + labels * anp.logaddexp(0, -logits)
 
 
 def mean(x: Array, axis: int) -> Array:
@@ -147,7 +160,7 @@ def gelu(x: Array, form: str) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    return 0.5 * (anp.tanh(0.5 * x) + 1)
+    return anp.exp(-anp.logaddexp(0, -x))  # keeps its digits, and those of its derivative, however small it is
 
 
 def less(a: Array, b: Array) -> Array:
@@ -221,7 +234,7 @@ def _shifts(shape: Sequence[int], size: int, stride: int) -> list[tuple[slice, s
 @primitive  # type: ignore[untyped-decorator]
 def _normal_cdf(x: Array) -> Array:
     """Phi(x); SciPy has it too, and would be a dependency for this line only."""
-    return ((1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2))) / 2).astype(x.dtype)
+    return (np.vectorize(math.erfc, otypes=[float])(-x / math.sqrt(2)) / 2).astype(x.dtype)
 
 
 def _normal_density(x: Array) -> Array:

@@ -8,9 +8,7 @@ through `ops` is computed by its own framework instead, and the reference says s
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +20,10 @@ from harness.core import find_workloads, problem
 from harness.core.domain import QUANTITIES
 from harness.core.plugins import PluginError
 from harness.core.problem import CLIP_NORM
+from harness.core.user_code import explained
 from harness.core.workload import Arrays, Workload, cast, split
 from harness.frameworks import child_process
-from harness.reference import gradients
+from harness.reference import gradients, independence
 from harness.reference.gradients import ReferenceGradients
 from harness.reference.result import Reference, norms_of
 from harness.reference.tolerance import RoundingErrors
@@ -55,16 +54,8 @@ class Irreproducible(Exception):
     """A workload whose parameters or batches differ from process to process, so that it has no reference."""
 
 
-class Coupled(PluginError):
-    """A workload in which the loss of one instance depends on the others, so that it has no gradient of its own."""
-
-
 class NotFinite(PluginError):
     """A workload whose true gradient is NaN or infinite at its own parameters and inputs."""
-
-
-class Failing(PluginError):
-    """A workload whose losses or gradients raise an exception."""
 
 
 def write(
@@ -76,8 +67,14 @@ def write(
     quantities: Sequence[str] = tuple(QUANTITIES),
     thorough: bool = True,
 ) -> None:
-    """Compute the reference for the batches of one size, as `write_sizes` does for several."""
-    write_sizes({size: path}, source, seed, dtype, quantities, thorough)
+    """Compute the reference for the batches of one size, as `write_sizes` does for several.
+
+    Raises:
+        PluginError: if there is no reference: why, in a sentence.
+        ChildProcessFailed: if the other process fails.
+    """
+    for why_not in write_sizes({size: path}, source, seed, dtype, quantities, thorough).values():
+        raise why_not
 
 
 def write_sizes(
@@ -87,43 +84,55 @@ def write_sizes(
     dtype: str,
     quantities: Sequence[str] = tuple(QUANTITIES),
     thorough: bool = True,
-) -> None:
+) -> dict[int, PluginError]:
     """Compute the reference for the batches that strategies are measured on, into files for `load`.
 
     A workload for some frameworks only is computed in a process of its own, because its framework must not be
     imported into this one; one process serves all sizes.
 
     Args:
-        paths: number of instances in a batch -> the file to write. When it raises, those before are written.
+        paths: number of instances in a batch -> the file to write.
         source: what `workloads.find` takes.
         seed: what parameters and batches are drawn from.
         dtype: the dtype under test.
         quantities: what is asked about; clipped sums need the norm of every instance, which takes long.
-        thorough: whether the first batch has more rows, and coupled instances are looked for.
+        thorough: whether the first batch has more rows.
+
+    Returns:
+        Why there is no reference, by batch size: `Coupled` for all, any other reason for its own size only.
 
     Raises:
-        Coupled: if the workload's instances are not independent.
         PluginError: if the workload is not there.
         ChildProcessFailed: if the other process fails.
     """
     workload = find_workloads.find(source)
     files = [(size, str(path)) for size, path in paths.items()]
     if workload.through_ops:
-        write_here(files, source, seed, dtype, list(quantities), thorough)
+        refusals = write_here(files, source, seed, dtype, list(quantities), thorough)
     elif files:
         function = "harness.reference.build:write_here"
         arguments = (files, source, seed, dtype, list(quantities), thorough)
         framework, limit_s = gradients.framework(workload), LIMIT_S * len(files)
-        child_process.call(function, *arguments, framework=framework, dtype="float64", limit_s=limit_s)
+        refusals = child_process.call(function, *arguments, framework=framework, dtype="float64", limit_s=limit_s)
+    else:
+        refusals = []
+    found = {size: child_process.refusal(*described) for size, *described in refusals}
+    coupled = next((error for error in found.values() if isinstance(error, independence.Coupled)), None)
+    return dict.fromkeys(paths, coupled) if coupled else found
 
 
 def write_here(
     files: Sequence[tuple[int, str]], source: str, seed: int, dtype: str, quantities: Sequence[str], thorough: bool
-) -> None:
-    """What `write_sizes` does, in this process."""
+) -> list[list[Any]]:
+    """What `write_sizes` does, in this process; the refusals as plain values: batch size, module, class, message."""
     workload = find_workloads.find(source)
+    refusals = []
     for size, path in files:
-        _write(Path(path), workload, size, seed, dtype, quantities, thorough)
+        try:
+            _write(Path(path), workload, size, seed, dtype, quantities, thorough)
+        except PluginError as error:
+            refusals.append([size, *child_process.described(error)])
+    return refusals
 
 
 def _write(
@@ -132,7 +141,9 @@ def _write(
     parameters = cast(workload.initial_parameters(seed), dtype)
     batches = [cast(batch, dtype) for batch in workload.batches(seed, size, BATCHES)]
     references = [
-        compute(workload, parameters, batch, quantities=quantities, thorough=thorough and number == 0)
+        compute(
+            workload, parameters, batch, quantities=quantities, thorough=thorough and number == 0, first=number == 0
+        )
         for number, batch in enumerate(batches)
     ]
     save(path, references, Inputs(parameters, tuple(batches)))
@@ -145,11 +156,12 @@ def compute(
     seed: int = 0,
     quantities: Sequence[str] = tuple(QUANTITIES),
     thorough: bool = True,
+    first: bool = True,
 ) -> Reference:
     """The reference for one batch. `parameters` and `batch` are given in the dtype under test.
 
-    If it is not `thorough`, it has fewer rows, a weighted sum only where that is the quantity, and coupled instances
-    are not looked for.
+    If it is not `thorough`, it has fewer rows, and a weighted sum only where that is the quantity. In the `first`
+    batch coupled instances are looked for.
 
     Raises:
         Coupled: if an instance's loss changes with the others in its batch.
@@ -168,13 +180,13 @@ def compute(
     inputs = digest({**parameters, **workload.state()}, batch)
     workload = _with_rounded_state(workload, dtype)
     exact = ReferenceGradients(workload, parameters, batch, "float64")
-    with _failures_explained(workload):
-        if thorough:
-            _refuse_coupled(exact)
+    with explained(workload.name, workload.path, "losses()"):
+        independence.refuse_unfit(exact, coupled=first)
         rows = exact.rows(instances)
     _refuse_nonfinite(rows, instances, workload)
     rounding = RoundingErrors(workload, parameters, batch, rng)
     errors, norms_errors = rounding.of_rows(rows, instances)
+    _refuse_overflow(errors, rows, instances, workload, dtype)
 
     def summed(factors: np.ndarray[Any, Any]) -> tuple[Arrays, Arrays]:
         """The sum of factors x gradients over the batch, and its rounding error."""
@@ -286,21 +298,6 @@ def _with_rounded_state(workload: Workload, dtype: str) -> Workload:
     return replace(workload, state=lambda: cast(workload.state(), dtype))
 
 
-@contextlib.contextmanager
-def _failures_explained(workload: Workload) -> Iterator[None]:
-    """Turn what a workload raises into a sentence with the line of its file."""
-    try:
-        yield
-    except (PluginError, MemoryError):
-        raise
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == workload.path.resolve()]
-        place = f" in line {lines[-1]} of {workload.path.name}" if lines else ""
-        text = str(error).strip().partition("\n")[0]
-        raise Failing(f"workload {workload.name} fails{place}: {type(error).__name__}: {text}") from error
-
-
 def _refuse_nonfinite(rows: Arrays, instances: np.ndarray[Any, Any], workload: Workload) -> None:
     for name, value in rows.items():
         bad = ~np.isfinite(value.reshape(len(value), -1)).all(axis=1)
@@ -312,6 +309,19 @@ def _refuse_nonfinite(rows: Arrays, instances: np.ndarray[Any, Any], workload: W
             )
 
 
+def _refuse_overflow(
+    errors: Arrays, rows: Arrays, instances: np.ndarray[Any, Any], workload: Workload, dtype: str
+) -> None:
+    for name, error in errors.items():
+        if not np.isfinite(error).all():
+            row = int(np.isfinite(error).argmin())
+            raise NotFinite(
+                f"workload {workload.name} has no finite gradient in {dtype}: that of {name} overflows for instance "
+                f"{instances[row]}, though its largest entry is {np.abs(rows[name][row]).max():.2g} in float64. "
+                "Scale its inputs or parameters, or measure it in float64"
+            )
+
+
 def _clipping(exact: ReferenceGradients, rows: Arrays, size: int) -> np.ndarray[Any, Any]:
     """What each instance's gradient is multiplied with to have a norm of at most `CLIP_NORM`, (B,)."""
     norms = norms_of(rows)
@@ -319,21 +329,3 @@ def _clipping(exact: ReferenceGradients, rows: Arrays, size: int) -> np.ndarray[
         norms = np.concatenate([norms_of(exact.rows([i])) for i in range(size)])
     factors: np.ndarray[Any, Any] = CLIP_NORM / np.maximum(norms, CLIP_NORM)
     return factors
-
-
-def _refuse_coupled(exact: ReferenceGradients) -> None:
-    """Refuse a workload whose instances have other losses together than alone."""
-    together = exact.losses(slice(0, 3))
-    if together.dtype != np.float64:
-        raise PluginError(
-            f"workload {exact.workload.name} computes its losses in {together.dtype.name} where parameters and inputs "
-            "are float64, so that there is no reference: let its dtype follow from theirs"
-        )
-    alone = np.array([exact.losses(slice(i, i + 1))[0] for i in range(len(together))])
-    if not np.allclose(together, alone, rtol=1e-9, atol=1e-12, equal_nan=True):
-        i = int(np.argmax(np.abs(together - alone)))
-        raise Coupled(
-            f"workload {exact.workload.name} couples its instances: the loss of instance {i} is {alone[i]:.9g} alone "
-            f"and {together[i]:.9g} in a batch of {len(together)}, as with batch normalisation. Its instances have no "
-            "gradients of their own; make the statistics parameters or inputs"
-        )

@@ -12,7 +12,7 @@ import numpy as np
 from harness.core.records import Status
 from harness.core.workload import Arrays
 from harness.reference.diagnose import cause_of_shape, cause_of_values
-from harness.reference.result import EPSILON, Reference
+from harness.reference.result import EPSILON, SMALLEST, Reference
 
 FACTOR = 16
 """A strategy may err this many times as much as plain arithmetic in its dtype does on the same row ..."""
@@ -20,6 +20,8 @@ FACTOR = 16
 ULPS = 16
 """... plus this many units in the last place of the row's largest entry."""
 
+FLUSHED = 2.0**14
+"""... plus this many of the smallest normal numbers: hardware flushes below one, and factors of an entry are small."""
 
 SUMS = ("weighted_sum", "clipped_sum")
 """Quantities that are one array per parameter, not one per instance."""
@@ -62,7 +64,8 @@ def check(
 
     The tolerance of a row is `FACTOR` times the error that plain arithmetic makes on it plus `ULPS` units in the
     last place of its largest entry: a tiny true gradient replaced by zero is caught, and cancellation is
-    allowed for. Norms are rows of one value; a sum over the batch is one row.
+    allowed for. Added are a few of the smallest normal numbers, below which hardware may flush to zero. Norms are rows
+    of one value; a sum over the batch is one row.
     """
     if quantity not in SUMS:
         return _check(output, reference.of(quantity, dtype), dtype)
@@ -138,7 +141,8 @@ def _worst(rows: Arrays, reference: Reference, dtype: str) -> tuple[float, float
     for name, true in reference.rows.items():
         difference = _rowmax(rows[name] - true)
         tolerance = FACTOR * reference.row_errors[name] + ULPS * EPSILON[dtype] * largest[name]
-        excess = np.divide(difference, tolerance, out=np.where(difference > 0, np.inf, 0.0), where=tolerance > 0)
+        tolerance = tolerance + FLUSHED * SMALLEST[dtype]
+        excess = difference / tolerance
         known = largest[name] > reference.row_errors[name]
         base = np.where(known, largest[name], np.where(overall > 0, overall, 1.0))
         if not len(excess):
@@ -155,7 +159,7 @@ def _weighted(output: Mapping[str, np.ndarray[Any, Any]], reference: Reference, 
     for name, true in reference.weighted.items():
         found = np.tensordot(reference.weights, output[name].astype(np.float64), axes=1)
         largest = float(_rowmax(reference.rows[name]).max(initial=0))
-        tolerance = FACTOR * reference.weighted_error[name]
+        tolerance = FACTOR * reference.weighted_error[name] + FLUSHED * SMALLEST[dtype] * reference.batch_size
         tolerance = tolerance + ULPS * EPSILON[dtype] * largest * np.abs(reference.weights).sum()
         difference = float(np.abs(found - true).max(initial=0))
         if difference > tolerance:

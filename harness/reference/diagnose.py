@@ -37,6 +37,8 @@ def cause_of_values(rows: Arrays, reference: Reference) -> str:
     if len(reference.instances) < 2:
         return ""
     flat, true = _flat(rows), _flat(reference.rows)
+    if not flat.any():
+        return ": all rows are zero"
     if np.allclose(flat, flat[:1]) and not np.allclose(true, true[:1]):
         return ": all rows are equal, as if they were summed over the batch"
     zero = ~flat.any(axis=1) & true.any(axis=1)

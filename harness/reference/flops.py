@@ -39,8 +39,11 @@ MOVES = (
 """Nothing. All other operations cost one per element of their result."""
 
 
-def count(workload: Workload) -> int:
-    """Floating-point operations of the gradient of one instance of a workload that is written through `ops`."""
+def count(workload: Workload) -> int | None:
+    """Floating-point operations of the gradient of one instance of a workload that is written through `ops`.
+
+    None if its losses fail: why is said where its reference is computed.
+    """
     from autograd import make_vjp
 
     from harness.ops import numpy as ops
@@ -56,7 +59,11 @@ def count(workload: Workload) -> int:
     )
     batch = workload.batches(seed=0, size=1, count=1)[0]
     parameters, state = split(workload.initial_parameters(seed=0))
-    make_vjp(lambda p: ops.sum(workload.losses(counting, {**state, **p}, batch), 0))(parameters)  # forwards only
+    state |= workload.state()
+    try:  # forwards only
+        make_vjp(lambda p: ops.sum(workload.losses(counting, {**state, **p}, batch), 0))(parameters)
+    except Exception:  # whatever a user's file raises
+        return None
     return total
 
 

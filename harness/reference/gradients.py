@@ -46,12 +46,11 @@ class ReferenceGradients:
         parameters: canonical, in any dtype; they are converted to `dtype`.
         batch: canonical, in any dtype, of any size.
         dtype: what is computed in. On NumPy bfloat16 is imitated (`harness.ops.bfloat16`).
-        alternative_forms: on NumPy, compute by other formulas where there are some (`harness.ops.alternative_forms`).
+        moved: on NumPy, compute by other formulas and move every result by up to this much of itself
+            (`harness.ops.alternative_forms`); not at all if 0.
     """
 
-    def __init__(
-        self, workload: Workload, parameters: Arrays, batch: Arrays, dtype: str, alternative_forms: bool = False
-    ) -> None:
+    def __init__(self, workload: Workload, parameters: Arrays, batch: Arrays, dtype: str, moved: float = 0.0) -> None:
         self.workload = workload
         self.adapter: Adapter = frameworks.load(framework(workload), device="cpu")
         self.device = self.adapter.device("cpu")
@@ -63,29 +62,32 @@ class ReferenceGradients:
         state |= cast(workload.state(), self.dtype)
         self.parameters = self.adapter.bind(workload, floats, self.device, self.size).parameters
         self.state = self.adapter.place(self.adapter.native(state, workload.layouts), self.device)
-        self._losses, self._gradient = _functions(workload.losses, self.adapter.name, imitated, alternative_forms)
+        self._losses, self._gradient = _functions(workload.losses, self.adapter.name, imitated, moved)
+
+    def native_losses(self, chosen: slice) -> Any:
+        """What the workload returns for some instances, computed as one batch."""
+        placed = self.adapter.place(self._part(chosen), self.device)
+        return self._losses(self.parameters, self.state, placed)
 
     def losses(self, chosen: slice) -> np.ndarray[Any, Any]:
         """The losses of some instances, computed as one batch."""
-        placed = self.adapter.place(self._part(chosen), self.device)
-        return self.adapter.numpy(self._losses(self.parameters, self.state, placed))
+        return self.adapter.numpy(self.native_losses(chosen))
 
     def rows(self, instances: Iterable[int]) -> Arrays:
         """The gradients of these instances' own losses, `{name: (n, *parameter.shape)}`, float64."""
-        found = [self._weighted(slice(i, i + 1), np.ones(1)) for i in instances]
+        found = [self.of_batch(slice(i, i + 1), np.ones(1)) for i in instances]
         if not found:
-            return {
-                name: np.zeros((0, *value.shape)) for name, value in self._weighted(slice(0, 0), np.ones(0)).items()
-            }
+            return {name: np.zeros((0, *value.shape)) for name, value in self.of_batch(slice(0, 0), np.ones(0)).items()}
         return {name: np.stack([row[name] for row in found]) for name in found[0]}
 
     def weighted(self, weights: np.ndarray[Any, Any]) -> Arrays:
         """The gradient of the sum of weights x losses over the batch, `{name: parameter.shape}`, float64."""
         starts = range(0, max(self.size, 1), CHUNK)
-        parts = [self._weighted(slice(i, i + CHUNK), weights[i : i + CHUNK]) for i in starts]
+        parts = [self.of_batch(slice(i, i + CHUNK), weights[i : i + CHUNK]) for i in starts]
         return {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
 
-    def _weighted(self, chosen: slice, weights: np.ndarray[Any, Any]) -> Arrays:
+    def of_batch(self, chosen: slice, weights: np.ndarray[Any, Any]) -> Arrays:
+        """The gradient of the sum of weights x losses over some instances, computed as one batch, float64."""
         placed = self.adapter.place(self._part(chosen), self.device)
         factors = self.adapter.place(cast({"weights": weights}, self.dtype), self.device)["weights"]
         gradients = self._gradient(self.parameters, self.state, placed, factors)
@@ -98,14 +100,14 @@ class ReferenceGradients:
 
 @functools.lru_cache(maxsize=8)
 def _functions(
-    losses: Losses, name: str, imitated: bool, alternative_forms: bool
+    losses: Losses, name: str, imitated: bool, moved: float
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """(losses, gradient of their weighted sum) of parameters, state, batch and weights.
 
     Objects at other parameters share them, so that JAX compiles them once.
     """
     adapter = frameworks.load(name, device="cpu")
-    ops = _other_forms(adapter.ops) if alternative_forms and name == "numpy" else adapter.ops
+    ops = _other_forms(adapter.ops, moved) if moved and name == "numpy" else adapter.ops
     ops = _imitation(ops) if imitated else ops
 
     def of(parameters: Mapping[str, Any], state: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
@@ -117,10 +119,10 @@ def _functions(
     return of, adapter.gradient(weighted)
 
 
-def _other_forms(ops: Any) -> Any:
+def _other_forms(ops: Any, unit: float) -> Any:
     from harness.ops.alternative_forms import alternative_forms
 
-    return alternative_forms(ops)
+    return alternative_forms(ops, unit)
 
 
 def _imitation(ops: Any) -> Any:

@@ -16,6 +16,9 @@ from harness.core.workload import Arrays
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}
 """The distance from 1 to the next larger number."""
 
+SMALLEST = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126}
+"""The smallest normal number; hardware may take what is below it for 0."""
+
 
 @dataclass(frozen=True)
 class Reference:

@@ -13,9 +13,9 @@ import numpy as np
 
 from harness.core.workload import Arrays, Workload, cast, split
 from harness.reference.gradients import ReferenceGradients
-from harness.reference.result import EPSILON, norms_of
+from harness.reference.result import EPSILON, SMALLEST, norms_of
 
-NEIGHBOURS = 4
+NEIGHBOURS = 3
 """At how many points near the parameters the errors of plain arithmetic are measured."""
 
 NEARNESS = 2.0**-8
@@ -36,6 +36,8 @@ KINK_SHARE = 1 / 8
 class RoundingErrors:
     """Bounds of the rounding errors on one batch.
 
+    An error is infinite where arithmetic in the dtype under test overflows although the true gradient is finite.
+
     Args:
         workload: what is differentiated.
         parameters: in the dtype under test.
@@ -48,14 +50,14 @@ class RoundingErrors:
         dtype = next(iter(floats.values())).dtype.name
         plain = "bfloat16" if dtype == "bfloat16" else "float32"
         self.scale = EPSILON[dtype] / EPSILON[plain]  # float64 errs as float32 does, with smaller rounding errors
-        # Plain arithmetic has more than one form of some operations; every other neighbour is computed in the other.
-        self.pairs = [
-            (
-                ReferenceGradients(workload, {**near, **state}, batch, "float64"),
-                ReferenceGradients(workload, {**near, **state}, batch, plain, alternative_forms=bool(number % 2)),
-            )
-            for number, near in enumerate(_neighbours(floats, plain, rng))
-        ]
+
+        def at(point: Arrays, dtype: str, other_form: bool = False) -> ReferenceGradients:
+            moved = EPSILON[plain] if other_form else 0.0
+            return ReferenceGradients(workload, {**point, **state}, batch, dtype, moved)
+
+        here, *neighbours = _neighbours(floats, plain, rng)
+        self.here = [at(here, plain), at(here, plain, other_form=True)]
+        self.near = [(at(point, "float64"), at(point, plain, other_form=True)) for point in neighbours]
         nudge = NUDGE * EPSILON[dtype]
         self.nudged = [
             ReferenceGradients(
@@ -66,19 +68,20 @@ class RoundingErrors:
 
     def of_rows(self, true: Arrays, instances: np.ndarray[Any, Any]) -> tuple[Arrays, np.ndarray[Any, Any]]:
         """The largest error in the rows of these instances, `{name: (n,)}`, and in their norms, (n,)."""
-        near = [(exact.rows(instances), plain.rows(instances)) for exact, plain in self.pairs]
-        norms = [({"norms": norms_of(exact)}, {"norms": norms_of(plain)}) for exact, plain in near]
         with np.errstate(all="ignore"):
+            pairs = [(true, plain.rows(instances)) for plain in self.here]
+            pairs += [(exact.rows(instances), plain.rows(instances)) for exact, plain in self.near]
             kinks = [(true, _where_known(nudged.rows(instances), true)) for nudged in self.nudged]
-        errors = _larger(_largest_error(near, self.scale, keep=1), _largest_error(kinks, KINK_SHARE, keep=1))
-        return errors, _largest_error(norms, self.scale, keep=1)["norms"]
+            norms = [({"norms": norms_of(exact)}, {"norms": norms_of(plain)}) for exact, plain in pairs]
+            errors = _larger(_largest_error(pairs, self.scale, keep=1), _largest_error(kinks, KINK_SHARE, keep=1))
+            return errors, _largest_error(norms, self.scale, keep=1)["norms"]
 
     def of_sum(self, true: Arrays, factors: np.ndarray[Any, Any]) -> Arrays:
         """The largest error in the sum of factors x gradients, `{name: scalar}`. A batch averages errors."""
-        rounding = _largest_error([(true, self.pairs[0][1].weighted(factors))], self.scale, keep=0)
         with np.errstate(all="ignore"):
+            rounding = _largest_error([(true, plain.weighted(factors)) for plain in self.here], self.scale, keep=0)
             kinks = [(true, _where_known(nudged.weighted(factors), true)) for nudged in self.nudged]
-        return _larger(rounding, _largest_error(kinks, KINK_SHARE, keep=0))
+            return _larger(rounding, _largest_error(kinks, KINK_SHARE, keep=0))
 
 
 def _neighbours(parameters: Arrays, dtype: str, rng: np.random.Generator) -> list[Arrays]:
@@ -100,12 +103,15 @@ def _nudged(arrays: Arrays, relative: float, rng: np.random.Generator) -> Arrays
     """The arrays moved by so much as rounding errors move what is computed from them; integers stay.
 
     Where that changes the true gradient by more than a rounding error, a row sits on a kink: the sign of a ReLU's
-    input, or which of two entries is the maximum, is decided by rounding, and either gradient is a right one.
+    input, or which of two entries is the maximum, is decided by rounding, and either gradient is a right one. Values
+    below the smallest normal number become 0, as they do in hardware that flushes them.
     """
     floats, integers = split(arrays)
-    moved = {
-        name: value * (1 + relative * rng.choice(STEPS, value.shape)) for name, value in cast(floats, "float64").items()
-    }
+    moved = {}
+    for name, given in floats.items():
+        value = given.astype("float64")
+        stepped = value * (1 + relative * rng.choice(STEPS, value.shape))
+        moved[name] = np.where(np.abs(value) < SMALLEST[given.dtype.name], 0.0, stepped)
     return {**moved, **integers}
 
 
@@ -117,7 +123,8 @@ def _off_zero(parameters: Arrays, relative: float, rng: np.random.Generator) -> 
     """
     moved = _nudged(parameters, relative, rng)
     return {
-        name: np.where(value == 0, relative**2 * rng.choice(STEPS, value.shape), value) for name, value in moved.items()
+        name: np.where(parameters[name] == 0, relative**2 * rng.choice(STEPS, value.shape), value)
+        for name, value in moved.items()
     }
 
 
@@ -127,10 +134,17 @@ def _where_known(values: Arrays, true: Arrays) -> Arrays:
 
 
 def _largest_error(pairs: Sequence[tuple[Arrays, Arrays]], scale: float, keep: int) -> Arrays:
-    """`scale` times the largest |exact - plain| over the pairs and all axes beyond the first `keep`."""
+    """`scale` times the largest |exact - plain| over the pairs and all axes beyond the first `keep`.
+
+    A point nearby without a finite gradient says nothing. Where float32 stands for float64, its overflow says nothing
+    either; elsewhere the error is infinite there.
+    """
     result: Arrays = {}
     for name, value in pairs[0][0].items():
         errors = scale * np.stack([np.abs(exact[name] - plain[name]) for exact, plain in pairs])
+        known = np.stack([np.isfinite(exact[name]) for exact, _ in pairs])
+        overflow = np.inf if scale == 1 else 0.0
+        errors = np.where(known, np.where(np.isfinite(errors), errors, overflow), 0.0)
         axes = (0, *range(1 + keep, errors.ndim))
         result[name] = errors.max(axis=axes) if errors.size else np.zeros(value.shape[:keep])
     return result

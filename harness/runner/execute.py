@@ -16,8 +16,10 @@ from pathlib import Path
 from harness.analysis import predict
 from harness.core import find_workloads, store
 from harness.core.domain import usable_cores
+from harness.core.plugins import PluginError
 from harness.core.records import Case, Mark, MarkKind, Measurement, SkipCause, Status, Task
 from harness.core.strategy import Strategy
+from harness.core.user_code import Failing
 from harness.frameworks import child_process
 from harness.frameworks.base import no_device
 from harness.frameworks.child_process import ChildProcessFailed
@@ -53,6 +55,7 @@ class Sweep:
     Attributes:
         seen: framework -> what the probe saw of it.
         on_row: called after a row has reached the disk.
+        retry: whether the rows of cases that failed are dropped first, so that they are measured again.
     """
 
     wanted: Plan
@@ -60,6 +63,7 @@ class Sweep:
     seen: Mapping[str, Seen]
     folder: Path
     on_row: OnRow
+    retry: bool = False
     ceilings: Mapping[str, Roofline | None] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -67,7 +71,7 @@ class Sweep:
 
         Whatever ends the sweep, Ctrl-C and a full disk included, leaves a run folder that can be read.
         """
-        stored = store.repair(self.folder, lambda row: True)
+        stored = store.repair(self.folder, lambda row: not (self.retry and row.status.is_failure))
         info = dict(stored.info)
         self.ceilings = {name: roofline.from_json(values) for name, values in info.get("ceilings", {}).items()}
         self._usual = UsualTime()
@@ -77,7 +81,7 @@ class Sweep:
         }
         self._done: dict[tuple[Case, int], Status] = {}
         self._heat = max((row.heat or 0 for row in stored.rows), default=0)
-        self._without_reference: dict[str, str] = {}
+        self._without_reference: dict[tuple[str, int], tuple[Status, str]] = {}
         self._dead: dict[Case, Measurement] = {}
         for row in stored.rows:
             self._learn(row)
@@ -102,7 +106,7 @@ class Sweep:
         """Compute the reference for every batch once, into files that all workers read: workload -> size -> file.
 
         A workload without a reference (its instances are coupled, its gradient is not finite, its framework fails) is
-        remembered with the reason.
+        remembered with the reason, for that batch size.
         """
         quantities = sorted({strategy.quantity for strategy in self.chosen})
         references: dict[str, dict[int, str]] = {}
@@ -113,11 +117,14 @@ class Sweep:
                 for size in sorted(self.wanted.batch_sizes)
                 if quantities != ["gradients"] or not predict.too_large(row_bytes, size)
             }
+            source, seed, dtype = self.wanted.source(name), self.wanted.seed, self.wanted.dtype
             try:
-                source, seed, dtype = self.wanted.source(name), self.wanted.seed, self.wanted.dtype
-                build.write_sizes(paths, source, seed, dtype, quantities)
-            except (build.Coupled, build.NotFinite, ChildProcessFailed) as error:
-                self._without_reference[name] = str(error)
+                without: Mapping[int, Exception] = build.write_sizes(paths, source, seed, dtype, quantities)
+            except (PluginError, ChildProcessFailed) as error:
+                without = dict.fromkeys(paths, error)
+            for size, why_not in without.items():
+                status = Status.ERROR if isinstance(why_not, Failing) else Status.UNSUPPORTED
+                self._without_reference[name, size] = (status, str(why_not))
             references[name] = {size: str(path) for size, path in paths.items() if path.exists()}
         return references
 
@@ -153,17 +160,18 @@ class Sweep:
     def _promising(self, task: Task) -> Task:
         """The task with the batch sizes that are worth measuring; the others get their rows."""
         sizes = [size for size in task.batch_sizes if (_case(task, size), task.pass_number) not in self._done]
-        if reason := absent(task, self.seen[task.framework]):
-            self._refuse(task, sizes, Status.UNAVAILABLE, reason)
-            return task.only([])
-        if reason := self._without_reference.get(task.workload, ""):
-            self._refuse(task, sizes, Status.UNSUPPORTED, reason)
-            return task.only([])
         known = self._facts[task.workload]
         if task.framework not in known.frameworks:
             reason = f"workload {task.workload} is written for {', '.join(known.frameworks)} only"
             self._refuse(task, sizes, Status.UNSUPPORTED, reason)
             return task.only([])
+        if reason := absent(task, self.seen[task.framework]):
+            self._refuse(task, sizes, Status.UNAVAILABLE, reason)
+            return task.only([])
+        for size in sizes:
+            if why_not := self._without_reference.get((task.workload, size)):
+                self._refuse(task, [size], *why_not)
+        sizes = [size for size in sizes if (task.workload, size) not in self._without_reference]
         if task.quantity == "gradients":
             row_bytes = known.gradient_bytes(task.dtype)
             too_large = {size: reason for size in sizes if (reason := predict.too_large(row_bytes, size))}

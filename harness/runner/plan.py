@@ -104,6 +104,11 @@ def requested_workloads(given: Sequence[str]) -> dict[str, str]:
     return {workload.name: workload.source for workload in found}
 
 
+def frameworks_of(workloads: Mapping[str, str]) -> set[str]:
+    """The frameworks that can run one of these workloads, by their files alone; no others need be looked at."""
+    return {framework for source in workloads.values() for framework in find(source).frameworks}
+
+
 def with_baseline(plan: Plan, catalogue: Catalogue, frameworks: Container[str], may_add: bool) -> Plan:
     """The plan with its baseline: the one asked for, else the plain loop of the first framework that is there.
 

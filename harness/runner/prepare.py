@@ -20,7 +20,7 @@ from harness.core.workload import Workload
 from harness.frameworks import DeviceAbsent, child_process
 from harness.reference.workload_info import workload_info
 from harness.runner.plan import Plan, PlanError, with_baseline
-from harness.system import detect, roofline
+from harness.system import detect, lock, roofline
 from harness.system import info as machine_info
 from harness.system.detect import Seen
 from harness.system.gpu import cards as gpu_cards
@@ -35,6 +35,8 @@ class Prepared:
     catalogue: Catalogue
     chosen: Sequence[Strategy]
     seen: dict[str, Seen]
+    retry: bool = False
+    """Whether failed cases are measured again; their rows are dropped once the run holds the machine's lock."""
 
 
 def new_folder(results: Path, name: str | None) -> Path:
@@ -62,9 +64,12 @@ def start(
         PlanError: if a device is asked for that no framework sees.
         PluginError: if a strategy of the plan is unknown.
         StoreError: if the folder cannot be written.
+        Busy: if another run is measuring on this machine; no folder is made.
     """
     named = [catalogue.find(name) for name in dict.fromkeys((*wanted.strategies, *filter(None, [wanted.baseline])))]
     store.check_writable(folder.parent)
+    if measuring := lock.holder():
+        raise lock.Busy(measuring)
     print("Looking at the machine and the frameworks ...", file=sys.stderr)
     try:
         kind, gpu = device_and_gpu(device) if device else (None, "")
@@ -96,8 +101,7 @@ def resume(folder: Path, plugins: Sequence[Path], retry: bool, across_machines: 
         )
     catalogue = find_strategies.discover(plugins)
     chosen = [catalogue.find(name) for name in wanted.strategies]
-    store.repair(folder, lambda row: not (retry and row.status.is_failure))
-    return Prepared(folder, wanted, catalogue, chosen, dict(run.info["frameworks"]))
+    return Prepared(folder, wanted, catalogue, chosen, dict(run.info["frameworks"]), retry)
 
 
 def devices(asked: str | None, seen: dict[str, Seen]) -> tuple[str, ...]:

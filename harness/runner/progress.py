@@ -58,9 +58,11 @@ def measure_with_progress(prepared: Prepared) -> None:
             line = f"{row.workload} {row.strategy} B={row.batch_size} pass {row.pass_number}: {row.status}"
             progress.update(bar, advance=1, description=line)
             if row.status.is_failure or not console.is_terminal:
-                console.print(f"{line}{': ' if row.reason else ''}{row.reason}", markup=False, highlight=False)
+                console.print(
+                    f"{line}{': ' if row.reason else ''}{row.reason}", markup=False, highlight=False, soft_wrap=True
+                )
 
-        Sweep(prepared.wanted, prepared.chosen, prepared.seen, prepared.folder, on_row).run()
+        Sweep(prepared.wanted, prepared.chosen, prepared.seen, prepared.folder, on_row, prepared.retry).run()
 
 
 def case_count(wanted: Plan) -> int:

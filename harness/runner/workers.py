@@ -11,6 +11,7 @@ from typing import Any
 from harness.core.records import FEWEST_ROUNDS, Job, Measurement, SkipCause, Status, Task
 from harness.frameworks.child_process import START_LIMIT_S
 from harness.runner.worker_process import Overdue, Worker
+from harness.system import info
 
 TURN_S = 0.05
 """Seconds of a turn: long enough that its first calls, which are discarded, cost little; short enough that a drifting
@@ -30,6 +31,7 @@ class CaseRun:
         self.turns: list[float] = []
         self.timed_s = 0.0
         self._used_s = 0.0
+        self._killed_before = info.killed_for_memory()
 
     def begin(self) -> Measurement | None:
         """Build, check and warm up; None if it is ready for its turns, else its row."""
@@ -76,7 +78,10 @@ class CaseRun:
         return self.task.row(self.batch_size, Status.TIMEOUT, reason, detail=detail, case_s=seconds)
 
     def _row_of_a_dead_worker(self) -> Measurement:
-        row = _row_of_a_dead_worker(self.task, self.batch_size, self.worker.exit_status, self.worker.last_words)
+        killed = info.killed_for_memory()
+        for_memory = killed is None or killed != self._killed_before
+        status, words = self.worker.exit_status, self.worker.last_words
+        row = _row_of_a_dead_worker(self.task, self.batch_size, status, words, for_memory)
         self.worker.kill()
         return row
 
@@ -121,13 +126,18 @@ def _measure_alone(case: CaseRun) -> Measurement:
     return row
 
 
-def _row_of_a_dead_worker(task: Task, batch_size: int, code: int | None, stderr: str) -> Measurement:
-    """The row of the case a worker died at; `code` is its exit status, None if it closed the channel and lived on."""
+def _row_of_a_dead_worker(task: Task, batch_size: int, code: int | None, stderr: str, for_memory: bool) -> Measurement:
+    """The row of the case a worker died at.
+
+    Args:
+        code: its exit status, None if it closed the channel and lived on.
+        for_memory: whether the kernel has killed a process because memory ran out, or does not tell.
+    """
     if code is None:
         return task.row(batch_size, Status.CRASHED, "stopped reporting in the middle of a case", detail=stderr)
     if code < 0:
         name = signal.Signals(-code).name
-        if name == "SIGKILL":
+        if name == "SIGKILL" and for_memory:
             reason = "killed by SIGKILL from outside, as the kernel does when memory runs out"
             return task.row(batch_size, Status.OUT_OF_MEMORY, reason, detail=stderr)
         return task.row(batch_size, Status.CRASHED, f"killed by signal {-code} ({name})", detail=stderr)

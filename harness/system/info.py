@@ -147,15 +147,41 @@ def status_bytes(field: str) -> int | None:
 
 
 def available_bytes() -> int:
-    """Memory that can still be taken without swapping: the machine's, or less where a container limits it."""
+    """Memory that can still be taken without swapping: the machine's, or less where a container limits it.
+
+    Files that the container keeps in memory are given up when it is needed, and count as free.
+    """
     free = psutil.virtual_memory().available
     limit, used = (_cgroup_bytes(name) for name in ("memory.max", "memory.current"))
-    return free if limit is None or used is None else min(free, limit - used)
+    if limit is None or used is None:
+        return free
+    return min(free, limit - used + (_counter(CGROUP / "memory.stat", "inactive_file") or 0))
+
+
+def killed_for_memory() -> int | None:
+    """How many processes the kernel has killed because memory ran out, here since the container or machine started.
+
+    None where the system does not tell.
+    """
+    counters = ((CGROUP / "memory.events", "oom_kill"), (Path("/proc/vmstat"), "oom_kill"))
+    return next((count for path, name in counters if (count := _counter(path, name)) is not None), None)
+
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def _counter(path: Path, name: str) -> int | None:
+    """A number from a file with a name and a number a line."""
+    try:
+        entries = dict(line.split(maxsplit=1) for line in path.read_text().splitlines() if " " in line)
+    except (OSError, ValueError):
+        return None
+    return int(entries[name]) if name in entries else None
 
 
 def _cgroup_bytes(name: str) -> int | None:
     try:
-        text = (Path("/sys/fs/cgroup") / name).read_text().strip()
+        text = (CGROUP / name).read_text().strip()
     except OSError:
         return None
     return int(text) if text.isdecimal() else None

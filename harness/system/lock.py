@@ -31,9 +31,16 @@ def only_run(folder: Path) -> Iterator[None]:
         lock.acquire(blocking=False)
     except Timeout:
         raise Busy(f"another run is measuring on this machine: {_describe(owner)}; wait until it has ended") from None
+    except OSError as error:
+        raise Busy(
+            f"the lock {path} cannot be taken: {error.strerror or error}; if it was left by another user who does not "
+            "measure now, have it removed, or name another file in the environment variable PERGRAD_LOCK"
+        ) from error
     try:
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        owner.write_text(json.dumps({"process": os.getpid(), "folder": str(folder.resolve()), "started": started}))
+        described = json.dumps({"process": os.getpid(), "folder": str(folder.resolve()), "started": started})
+        with contextlib.suppress(OSError):  # another user's, left by a kill: the lock is held without it
+            owner.write_text(described)
         yield
     finally:
         with contextlib.suppress(OSError):

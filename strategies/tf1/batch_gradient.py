@@ -15,7 +15,8 @@ def batch_gradient(problem: GraphProblem) -> Step:
     inputs = problem.placeholders(problem.batch_size)
     weighted_loss = tf.reduce_sum(problem.weights * problem.losses(problem.parameters, inputs))
     variables = list(problem.parameters.values())
-    gradients = tf.gradients(weighted_loss, variables, unconnected_gradients="zero")
+    found = tf.gradients(weighted_loss, variables, unconnected_gradients="zero")
+    gradients = [tf.convert_to_tensor(gradient) for gradient in found]  # that of a lookup is sparse
     run = problem.session().make_callable(gradients, feed_list=list(inputs.values()))
 
     return lambda batch: dict(zip(problem.parameters, run(*(batch[name] for name in inputs))))

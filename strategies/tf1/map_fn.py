@@ -17,7 +17,8 @@ def map_fn(problem: GraphProblem) -> Step:
     def gradient(instance: Batch) -> Gradients:
         loss = problem.loss(problem.parameters, instance)
         variables = list(problem.parameters.values())
-        return dict(zip(problem.parameters, tf.gradients(loss, variables, unconnected_gradients="zero")))
+        found = tf.gradients(loss, variables, unconnected_gradients="zero")
+        return dict(zip(problem.parameters, map(tf.convert_to_tensor, found)))  # that of a lookup is sparse
 
     dtypes = {name: variable.dtype.base_dtype for name, variable in problem.parameters.items()}
     gradients = tf.map_fn(gradient, inputs, dtypes, back_prop=False)

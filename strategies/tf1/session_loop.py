@@ -13,7 +13,8 @@ def session_loop(problem: GraphProblem) -> Step:
     instance = problem.placeholders(batch_size=1)
     loss = problem.losses(problem.parameters, instance)
     variables = list(problem.parameters.values())
-    gradients = dict(zip(problem.parameters, tf.gradients(loss, variables, unconnected_gradients="zero")))
+    found = tf.gradients(loss, variables, unconnected_gradients="zero")
+    gradients = dict(zip(problem.parameters, map(tf.convert_to_tensor, found)))  # that of a lookup is sparse
     session = problem.session()
 
     def step(batch: Batch) -> Gradients:

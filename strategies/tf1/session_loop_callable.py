@@ -12,7 +12,8 @@ def session_loop_callable(problem: GraphProblem) -> Step:
 
     instance = problem.placeholders(batch_size=1)
     loss = problem.losses(problem.parameters, instance)
-    gradients = tf.gradients(loss, list(problem.parameters.values()), unconnected_gradients="zero")
+    found = tf.gradients(loss, list(problem.parameters.values()), unconnected_gradients="zero")
+    gradients = [tf.convert_to_tensor(gradient) for gradient in found]  # that of a lookup is sparse
     run = problem.session().make_callable(gradients, feed_list=list(instance.values()))
 
     def step(batch: Batch) -> Gradients:

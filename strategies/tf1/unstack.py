@@ -15,9 +15,9 @@ def unstack(problem: GraphProblem) -> Step:
     inputs = problem.placeholders(problem.batch_size)
     losses = tf.unstack(problem.losses(problem.parameters, inputs), num=problem.batch_size)
     variables = list(problem.parameters.values())
-    gradients = [
-        dict(zip(problem.parameters, tf.gradients(loss, variables, unconnected_gradients="zero"))) for loss in losses
-    ]
+    found = [tf.gradients(loss, variables, unconnected_gradients="zero") for loss in losses]
+    # The gradient of a lookup is sparse until it is converted.
+    gradients = [dict(zip(problem.parameters, map(tf.convert_to_tensor, row))) for row in found]
     session = problem.session(gradients, inputs)
 
     return lambda batch: session.run(gradients, problem.feed(inputs, batch))

@@ -19,6 +19,7 @@ def batch_gradient(problem: Problem) -> Step:
     def step(batch: Batch) -> Gradients:
         with tf.GradientTape() as tape:
             weighted_loss = tf.reduce_sum(problem.weights * problem.losses(problem.parameters, batch))
-        return tape.gradient(weighted_loss, problem.parameters, unconnected_gradients="zero")
+        found = tape.gradient(weighted_loss, problem.parameters, unconnected_gradients="zero")
+        return {name: tf.convert_to_tensor(value) for name, value in found.items()}  # that of a lookup is sparse
 
     return step

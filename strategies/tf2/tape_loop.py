@@ -14,7 +14,8 @@ def tape_loop(problem: Problem) -> Step:
     def gradient(instance: Batch) -> Parameters:
         with tf.GradientTape() as tape:
             loss = problem.loss(problem.parameters, instance)
-        return tape.gradient(loss, problem.parameters, unconnected_gradients="zero")
+        found = tape.gradient(loss, problem.parameters, unconnected_gradients="zero")
+        return {name: tf.convert_to_tensor(value) for name, value in found.items()}  # that of a lookup is sparse
 
     def step(batch: Batch) -> Gradients:
         return [gradient({name: value[i] for name, value in batch.items()}) for i in range(problem.batch_size)]

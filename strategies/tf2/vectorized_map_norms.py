@@ -17,7 +17,8 @@ def vectorized_map_norms(problem: Problem) -> Step:
     def gradient(instance: Batch) -> Parameters:
         with tf.GradientTape() as tape:
             loss = problem.loss(problem.parameters, instance)
-        return tape.gradient(loss, problem.parameters, unconnected_gradients="zero")
+        found = tape.gradient(loss, problem.parameters, unconnected_gradients="zero")
+        return {name: tf.convert_to_tensor(value) for name, value in found.items()}  # that of a lookup is sparse
 
     @tf.function
     def step(batch: Batch) -> Gradients:
