@@ -55,6 +55,8 @@ Tree = Any
 Ops = tuple[tuple[Any, ...], ...]
 
 QUANTITIES = ("gradients", "norms", "clipped_sum", "weighted_sum")
+SMALL = 4096
+"""Entries of a row that is not worth another operation."""
 
 
 def per_instance(
@@ -151,8 +153,8 @@ class _Reused:
     """Rows written into the memory of the last ones."""
 
     def __init__(self, gradients: Callable[[Tree, Tree], Tree]) -> None:
-        self.kept: dict[Any, Tree] = {}
-        self.plain = gradients
+        self.key: Any = None
+        self.kept: Tree = None
         self.compiled = jax.jit(
             lambda kept, parameters, batch: gradients(parameters, batch), donate_argnums=0, keep_unused=True
         )
@@ -160,18 +162,19 @@ class _Reused:
     def __call__(self, parameters: Tree, batch: Tree) -> Tree:
         size = _size(batch)
         leaves, structure = jax.tree.flatten(parameters)
-        key = (size, structure, *((jnp.shape(x), jnp.result_type(x)) for x in leaves))
-        kept = self.kept.pop(key, None)
+        key = (size, structure, *[(np.shape(x), getattr(x, "dtype", None)) for x in leaves])
+        kept = self.kept if key == self.key else None
         if kept is None:
-            kept = jax.tree.map(lambda x: jnp.zeros((size, *jnp.shape(x)), jnp.result_type(x)), parameters)
-        self.kept.clear()  # memory of one batch size only
-        self.kept[key] = rows = self.compiled(kept, parameters, batch)
-        return rows
+            kept = jax.tree.map(lambda x: jnp.zeros((size, *np.shape(x)), jnp.result_type(x)), parameters)
+        self.key = None  # what is donated is lost, whatever happens
+        self.kept = self.compiled(kept, parameters, batch)
+        self.key = key
+        return self.kept
 
 
 def _size(batch: Tree) -> int:
     """The batch size."""
-    sizes = {x.shape[0] if (x := jnp.asarray(leaf)).ndim else -1 for leaf in jax.tree.leaves(batch)}
+    sizes = {shape[0] if (shape := np.shape(leaf)) else -1 for leaf in jax.tree.leaves(batch)}
     if len(sizes) != 1 or -1 in sizes:
         raise ValueError(f"the leaves of the batch must have the same first axis, not {sizes}")
     return int(sizes.pop())
@@ -247,15 +250,15 @@ class _Product:
         a: (B, G, T, m).
         b: (B, G, T, n).
         ops: what makes one row from (G, m, n), without the instance axis: see `_apply`.
-        direct: the operation that was found, if that is the fastest way to these rows, or None.
         precision: of the product, as in `dot_general`.
+        whole: takes weights (B,) and returns the weighted sum of the rows, if there is a faster way than by factors.
     """
 
     a: Array
     b: Array
     ops: Ops
-    direct: Callable[[], Array] | None = None
     precision: Any = None
+    whole: Callable[[Array], Array] | None = None
 
     @property
     def core(self) -> tuple[int, ...]:
@@ -266,7 +269,11 @@ class _Product:
         return self.a, self.b
 
     def having(self, a: Array, b: Array) -> _Product:
-        return replace(self, a=a, b=b, direct=None)
+        return replace(self, a=a, b=b, whole=None)
+
+    def then(self, op: tuple[Any, ...]) -> _Product:
+        whole = self.whole
+        return replace(self, ops=(*self.ops, op), whole=whole and (lambda x: _apply(jnp, (op,), whole(x))))
 
     def scaled(self, factor: Array) -> _Product:
         return self.having(self.a, self.b * factor.astype(self.b.dtype))
@@ -276,28 +283,102 @@ class _Product:
         ops = (("transpose", (0, 2, 1)), *self.ops)
         if self.ops and self.ops[0] == ("transpose", (0, 2, 1)):
             ops = self.ops[1:]
-        return replace(self, a=self.b, b=self.a, ops=ops)
+        return replace(self, a=self.b, b=self.a, ops=ops)  # what `whole` returns is the same
+
+    def laid(self) -> tuple[Array, Array, Ops]:
+        """Both factors in the layout of the row, (B, T, *row), each of size 1 along the other's axes, as far as the
+        operations keep these axes apart; and the operations that are left."""
+        a, b = jnp.moveaxis(self.a, 2, 1)[..., None], jnp.moveaxis(self.b, 2, 1)[:, :, :, None]
+        for number, op in enumerate(self.ops):
+            if op[0] == "transpose":
+                order = (0, 1, *(2 + d for d in op[1]))
+                a, b = a.transpose(order), b.transpose(order)
+            elif op[0] == "reshape" and (shapes := _apart(a.shape[2:], b.shape[2:], op[1])):
+                a, b = [x.reshape(*x.shape[:2], *shape) for x, shape in zip((a, b), shapes, strict=True)]
+            else:
+                return a, b, self.ops[number:]
+        return a, b, ()
 
     def rows(self) -> Array:
-        a, b = self.a, self.b
-        if a.shape[2] == 1:
-            rows = a[:, :, 0, :, None] * b[:, :, 0, None, :]
-        elif self.direct is not None:
-            return self.direct()
-        elif a.shape[1] == 1:
-            rows = jnp.einsum("btm,btn->bmn", a[:, 0], b[:, 0], precision=self.precision)[:, None]
-        else:
-            rows = jnp.einsum("bgtm,bgtn->bgmn", a, b, precision=self.precision)
-        return _apply_all(self.ops, rows)
+        """XLA does not write a product transposed: the operands come in the order that makes it the row as it is."""
+        a, b, rest = self.laid()
+        if a.shape[1] == 1:
+            a, b = a[:, 0], b[:, 0]
+            if math.prod(self.core) > SMALL:  # or what computes the factors would be computed for every entry
+                a, b = lax.optimization_barrier((a, b))
+            return _apply_all(rest, a * b)
+        shape, kinds = np.broadcast_shapes(a.shape[2:], b.shape[2:]), _kinds(a, b)
+        straight, turned = [sorted(kinds, key=order.index) for order in ("gab", "gba")]
+        if kinds not in (straight, turned):
+            return _apply_all(self.ops, _batched(self.a, self.b, self.precision))
+        x, y = (a, b) if kinds == straight else (b, a)
+        x, y = [jnp.moveaxis(z.reshape(*z.shape[:2], self.a.shape[1], -1), 1, 2) for z in (x, y)]
+        product = _batched(x, y, self.precision).reshape(len(x), *shape)
+        return _apply_all(rest, product)
 
     def weighted(self, weights: Array) -> Array:
-        a, b = self.a * weights.astype(self.a.dtype)[:, None, None, None], self.b
+        if self.whole is not None:
+            return self.whole(weights)
+        scaled = self.weighted_by(weights)
+        a, b, rest = scaled.laid()
+        kinds = _kinds(a, b)
+        if "g" not in kinds and kinds == sorted(kinds, reverse=True):
+            return _apply(
+                jnp, rest, _total(b, a, self.precision).reshape(np.broadcast_shapes(a.shape[2:], b.shape[2:]))
+            )
+        a, b = scaled.a, scaled.b
         if a.shape[1] == 1:
-            a, b = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
-            total = jnp.matmul(a.T, b, precision=self.precision)[None]
-        else:
-            total = jnp.einsum("bgtm,bgtn->gmn", a, b, precision=self.precision)
-        return _apply(jnp, self.ops, total)
+            return _apply(jnp, self.ops, _total(a[:, 0], b[:, 0], self.precision)[None])
+        numbers = (((0, 2), (0, 2)), ((1,), (1,)))
+        return _apply(jnp, self.ops, lax.dot_general(a, b, numbers, self.precision))
+
+    def weighted_by(self, weights: Array) -> _Product:
+        """Every instance's row times its weight: the shorter factor is scaled."""
+        weights = weights[:, None, None, None]
+        if self.a.size < self.b.size:
+            return self.having(self.a * weights.astype(self.a.dtype), self.b)
+        return self.having(self.a, self.b * weights.astype(self.b.dtype))
+
+
+def _total(a: Array, b: Array, precision: Any) -> Array:
+    """The sum over instances and positions of products of (B, T, m) and (B, T, n), whatever the shape after T."""
+    a, b = a.reshape(-1, math.prod(a.shape[2:])), b.reshape(-1, math.prod(b.shape[2:]))
+    return jnp.matmul(a.T, b, precision=precision)
+
+
+def _batched(a: Array, b: Array, precision: Any) -> Array:
+    """(B, G, T, m), (B, G, T, n) -> (B, G, m, n)."""
+    if a.shape[1] == 1:
+        return lax.dot_general(a[:, 0], b[:, 0], (((1,), (1,)), ((0,), (0,))), precision)[:, None]
+    return lax.dot_general(a, b, (((2,), (2,)), ((0, 1), (0, 1))), precision)
+
+
+def _kinds(a: Array, b: Array) -> list[str]:
+    """Of every axis of a row that is longer than 1: which factor varies along it, `a`, `b` or both: `g`."""
+    pairs = zip(a.shape[2:], b.shape[2:], strict=True)
+    return ["g" if x == y else "a" if y == 1 else "b" for x, y in pairs if x * y > 1]
+
+
+def _apart(a: Sequence[int], b: Sequence[int], shape: Sequence[int]) -> tuple[list[int], list[int]] | None:
+    """The shapes of two factors whose product is reshaped to `shape`, None if that merges axes of different ones."""
+    whole, found, i, j = np.broadcast_shapes(tuple(a), tuple(b)), (list[int](), list[int]()), 0, 0
+    if 0 in whole:
+        return None
+    while i < len(whole) or j < len(shape):
+        first, second = i, j
+        i, j = min(i + 1, len(whole)), min(j + 1, len(shape))
+        while math.prod(whole[first:i]) != math.prod(shape[second:j]):
+            if math.prod(whole[first:i]) < math.prod(shape[second:j]):
+                i += 1
+            else:
+                j += 1
+        for mine, theirs in zip((a, b), found, strict=True):
+            part = list(mine[first:i])
+            if part != list(whole[first:i]) and any(x != 1 for x in part):
+                return None
+            same = part == list(whole[first:i])
+            theirs += shape[second:j] if same else [1] * (j - second)
+    return found
 
 
 @dataclass(frozen=True)
@@ -308,7 +389,8 @@ class _Lookup:
         ids: (B, S), within the table.
         dy: (B, S, n).
         entries: number of them.
-        ops, direct: as in `_Product`.
+        ops: as in `_Product`.
+        direct: the operation that was found, if there is nothing faster that makes these rows.
     """
 
     ids: Array
@@ -327,6 +409,10 @@ class _Lookup:
 
     def having(self, ids: Array, dy: Array) -> _Lookup:
         return replace(self, ids=ids, dy=dy, direct=None)
+
+    def then(self, op: tuple[Any, ...]) -> _Lookup:
+        direct = self.direct
+        return replace(self, ops=(*self.ops, op), direct=direct and (lambda: _apply_all((op,), direct())))
 
     def scaled(self, factor: Array) -> _Lookup:
         return self.having(self.ids, self.dy * factor.astype(self.dy.dtype))
@@ -374,11 +460,25 @@ class _Rows:
 
     def then(self, op: tuple[Any, ...], shape: Sequence[int], axis: int) -> _Rows:
         """With one more operation on every row."""
-        terms = tuple(replace(t, ops=(*t.ops, op), direct=_after(t.direct, op)) for t in self.terms)
-        return replace(self, terms=terms, shape=tuple(shape), axis=axis)
+        return replace(self, terms=tuple(t.then(op) for t in self.terms), shape=tuple(shape), axis=axis)
 
     def value(self) -> Array:
         return jnp.moveaxis(reduce(jnp.add, [term.rows() for term in self.terms]), 0, self.axis)
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """Rows whose instance axis is one with the axis after it, as `vmap` leaves those of convolutions."""
+
+    rows: _Rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape, axis = self.rows.shape, self.rows.axis
+        return (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+
+    def value(self) -> Array:
+        return self.rows.value().reshape(self.shape)
 
 
 @dataclass(frozen=True)
@@ -394,11 +494,7 @@ class _Zeros:
 
 def _value(x: Any) -> Array:
     """The array itself."""
-    return x.value() if isinstance(x, _Rows | _Zeros) else x
-
-
-def _after(direct: Callable[[], Array] | None, op: tuple[Any, ...]) -> Callable[[], Array] | None:
-    return None if direct is None else lambda: _apply_all((op,), direct())
+    return x.value() if isinstance(x, _Rows | _Folded | _Zeros) else x
 
 
 def _apply(xp: Any, ops: Ops, x: Array) -> Array:
@@ -533,7 +629,7 @@ def _places(term: _Term) -> Any:
 
 VIEWS = {"reshape", "transpose", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "copy_p", "pad"}
 SCALINGS = {"mul", "div", "neg", "convert_element_type"}
-SOURCES = {"dot_general", "scatter-add"}
+SOURCES = {"dot_general", "scatter-add", "conv_general_dilated"}
 CHECKPOINTS = {"remat", "remat2", "checkpoint"}
 CALLS = {"jit", "pjit", "closed_call", "core_call"} | CHECKPOINTS
 FOLLOWED = VIEWS | SCALINGS | SOURCES | CALLS | {"add_any", "concatenate", "scan"}
@@ -555,7 +651,8 @@ def _read(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], wanted: Sequen
         if outputs is None:
             outputs = _execute(eqn, [_value(x) for x in inputs])
         values.update(zip(eqn.outvars, outputs, strict=True))
-    return [get(v) if want else _value(get(v)) for v, want in zip(jaxpr.outvars, wanted, strict=True)]
+    outputs = [get(v) for v in jaxpr.outvars]
+    return [x if w and not isinstance(x, _Folded) else _value(x) for x, w in zip(outputs, wanted, strict=True)]
 
 
 def _followed(jaxpr: Any, wanted: Sequence[bool]) -> set[Any]:
@@ -585,9 +682,15 @@ def _step(eqn: Any, inputs: list[Any], asked: list[bool], size: int) -> list[Any
         return _scan(eqn, inputs, asked, size)
     if not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating):
         return None
-    found: _Rows | _Zeros | None = None
-    if name == "dot_general":
+    found: _Rows | _Folded | _Zeros | None = None
+    if name == "dot_general" and any(isinstance(x, _Rows) for x in inputs):
+        found = _contracted(eqn, inputs)
+    elif name == "dot_general":
         found = _product(eqn, inputs, size)
+    elif name == "conv_general_dilated":
+        found = _convolution(eqn, inputs, size)
+    elif isinstance(inputs[0], _Folded):
+        found = inputs[0].rows if name == "reshape" and eqn.outvars[0].aval.shape == inputs[0].rows.shape else None
     elif name == "scatter-add":
         found = _lookup(eqn, inputs, size)
     elif name == "add_any":
@@ -724,11 +827,115 @@ def _product(eqn: Any, inputs: list[Any], size: int) -> _Rows | None:
     a = x.transpose(*lb, *lc, *lf).reshape(size, count, positions, -1).astype(aval.dtype)
     b = y.transpose(*rb, *rc, *rf).reshape(size, count, positions, -1).astype(aval.dtype)
 
-    def direct() -> Array:
-        return jnp.moveaxis(_execute(eqn, [x, y])[0], axis, 0)
-
-    term = _Product(a, b, (("reshape", (*groups, *dims)),), direct, params["precision"])
+    term = _Product(a, b, (("reshape", (*groups, *dims)),), params["precision"])
     return _Rows((term,), aval.shape, axis, aval.dtype)
+
+
+def _contracted(eqn: Any, inputs: list[Any]) -> _Rows | None:
+    """Rows times a matrix that all instances share, along axes of one factor: as the factor times the matrix."""
+    (contracted, batched), aval = eqn.params["dimension_numbers"], eqn.outvars[0].aval
+    first = isinstance(inputs[0], _Rows)
+    rows, matrix = inputs if first else inputs[::-1]
+    mine, theirs = contracted if first else contracted[::-1]
+    if any(batched) or isinstance(matrix, _Rows) or rows.axis in mine or aval.dtype != rows.dtype:
+        return None
+    matrix, axes = _value(matrix), [2 + d - (d > rows.axis) for d in mine]
+    free = [d for d in range(2, len(rows.row_shape) + 2) if d not in axes]
+    more = matrix.ndim - len(theirs)
+    terms = []
+    for term in rows.terms:
+        if not isinstance(term, _Product) or (laid := term.laid())[2]:
+            return None
+        a, b = laid[:2]
+        one, other = (a, b) if all(b.shape[d] == 1 for d in axes) else (b, a)
+        if any(other.shape[d] != 1 for d in axes):
+            return None
+        one = jnp.tensordot(one, matrix, (axes, theirs), precision=eqn.params["precision"])
+        other = other.reshape(*[other.shape[d] for d in (0, 1, *free)], *[1] * more)
+        if not first:
+            one, other = [jnp.moveaxis(x, range(-more, 0), range(2, 2 + more)) for x in (one, other)]
+        a, b = (one, other) if laid[0].shape[axes[0]] != 1 else (other, one)
+        terms.append(_unlaid(a, b, term.precision))
+    axis = (0 if first else more) + sum(d not in mine for d in range(rows.axis))
+    return _Rows(tuple(terms), aval.shape, axis, aval.dtype)
+
+
+def _unlaid(a: Array, b: Array, precision: Any) -> _Product:
+    """Factors in the layout of the row, (B, T, *row), as a product."""
+    pairs = list(zip(a.shape[2:], b.shape[2:], strict=True))
+    kinds = ["g" if x == y else "a" if y == 1 else "b" for x, y in pairs]
+    order = sorted(range(len(kinds)), key=lambda d: "gab".index(kinds[d]))
+    shape = [max(pairs[d]) for d in order]
+    a, b = [x.transpose(0, 1, *(2 + d for d in order)) for x in (a, b)]
+    count = math.prod(max(pairs[d]) for d in order if kinds[d] == "g")
+    a, b = [jnp.moveaxis(x.reshape(*x.shape[:2], count, -1), 1, 2) for x in (a, b)]
+    back = tuple(order.index(d) for d in range(len(order)))
+    return _Product(a, b, (("reshape", tuple(shape)), ("transpose", back)), precision)
+
+
+def _convolution(eqn: Any, inputs: list[Any], size: int) -> _Folded | None:
+    """Rows of a kernel: what each of its entries meets at every position, times the cotangents of the positions.
+
+    The gradient by a kernel is a convolution of the inputs with the cotangents; `vmap` makes one group of it for
+    every instance.
+    """
+    params, aval = eqn.params, eqn.outvars[0].aval
+    by_features, by_batch = params["feature_group_count"], params["batch_group_count"]
+    groups, rest = divmod(max(by_features, by_batch), size)
+    if rest:
+        return None
+    numbers, dtype = params["dimension_numbers"], aval.dtype
+    x, dy = [_value(z).transpose(spec) for z, spec in zip(inputs, (numbers.lhs_spec, numbers.rhs_spec), strict=True)]
+    if x.ndim < 3:
+        return None
+    split = (-1, size, groups, x.shape[1] // (size * groups)) if by_batch == 1 else (size, groups, -1, x.shape[1])
+    x = x.reshape(*split, *x.shape[2:])
+    whole = partial(_convolved, params, by_batch == 1, x, dy)
+    x = jnp.moveaxis(x, 0 if by_batch == 1 else 2, -1)  # (B, G, I, *space, N)
+    x = lax.pad(x, jnp.zeros((), x.dtype), _around(params, x.ndim))
+    outer, inner = [aval.shape[d] for d in numbers.out_spec[2:]], dy.shape[2:]
+    rank = len(inner)
+    for d, (count, length) in enumerate(zip(outer, inner, strict=True)):
+        stride, step = params["window_strides"][d], params["rhs_dilation"][d]
+        last = step * (length - 1) + 1
+        pieces = [lax.slice_in_dim(x, stride * i, stride * i + last, step, axis=3 + d) for i in range(count)]
+        x = jnp.stack(pieces, axis=3 + rank + d)
+    a = x.reshape(size, groups, math.prod(x.shape[2 : 3 + rank]), -1).astype(dtype)  # T: (I, *inner), m: (*outer, N)
+    b = dy.reshape(size, groups, -1, dy.shape[1] * math.prod(inner)).swapaxes(2, 3).astype(dtype)
+    out = (groups, *outer, x.shape[-1], b.shape[-1])
+    # (G, *space, N, O) -> (N, G, O, *space) -> (N, G O, *space) -> the layout of the output, without the instances
+    to = (1 + rank, 0, 2 + rank, *range(1, 1 + rank))
+    row = (out[1 + rank], groups * out[2 + rank], *outer)
+    back = tuple(numbers.out_spec.index(d) for d in range(2 + rank))
+    ops = (("reshape", out), ("transpose", to), ("reshape", row), ("transpose", back))
+    shape, axis = [row[d] for d in back], numbers.out_spec[1]
+    shape.insert(axis, size)
+    term = _Product(a, b, ops, params["precision"], lambda weights: whole(weights).astype(dtype).transpose(back))
+    return _Folded(_Rows((term,), tuple(shape), axis, dtype))
+
+
+def _convolved(params: Any, by_features: bool, x: Array, dy: Array, weights: Array) -> Array:
+    """The weighted sum of the rows (N, G O, *space) as one convolution that goes over the instances, too.
+
+    `x` is (N, B, G, I, ...) if the groups are groups of features, else (B, G, N, I, ...); `dy` is (B G O, I, ...).
+    """
+    first = 1 if by_features else 0
+    size, groups = x.shape[first : first + 2]
+    dy = dy.reshape(size, -1, *dy.shape[1:])
+    dy = dy * weights.astype(dy.dtype).reshape(-1, *[1] * (dy.ndim - 1))
+    dy = jnp.moveaxis(dy, 0, 1).reshape(dy.shape[1], -1, *dy.shape[3:])
+    x = jnp.moveaxis(x, first, 2)  # (N, G, B, I, ...) or (G, N, B, I, ...)
+    x = x.reshape(x.shape[0], -1, *x.shape[4:]) if by_features else x.reshape(-1, size * x.shape[3], *x.shape[4:])
+    given = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "precision", "preferred_element_type")
+    options = {name: params[name] for name in given}
+    counts = {"feature_group_count" if by_features else "batch_group_count": groups}
+    return lax.conv_general_dilated(x, dy, **options, **counts)
+
+
+def _around(params: Any, rank: int) -> list[tuple[int, int, int]]:
+    """How a convolution pads its input (B, G, I, *space, N)."""
+    space = [(low, high, step - 1) for (low, high), step in zip(params["padding"], params["lhs_dilation"], strict=True)]
+    return [(0, 0, 0)] * 3 + space + [(0, 0, 0)] * (rank - 3 - len(space))
 
 
 def _lookup(eqn: Any, inputs: list[Any], size: int) -> _Rows | None:

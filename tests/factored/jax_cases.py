@@ -332,6 +332,26 @@ LARGE: dict[str, tuple[Loss, Tree, Tree]] = {
         {"w": R(4, 60, 60)},
         {"x": R(B, 60)},
     ),
+    "low rank": (
+        lambda p, b: squared((p["a"] @ p["b"]) @ b["x"]),
+        {"a": R(60, 50), "b": R(50, 60)},
+        {"x": R(B, 60)},
+    ),
+    "convolution": (
+        lambda p, b: squared(lax.conv(b["x"][None], p["k"], (1, 1), "VALID")),
+        {"k": R(30, 30, 3, 3)},
+        {"x": R(B, 30, 4, 4)},
+    ),
+    "grouped convolution": (
+        lambda p, b: squared(lax.conv_general_dilated(b["x"][None], p["k"], (1, 1), "VALID", feature_group_count=2)),
+        {"k": R(60, 30, 3, 3)},
+        {"x": R(B, 60, 4, 4)},
+    ),
+    "transposed convolution": (
+        lambda p, b: squared(lax.conv_transpose(b["x"][None], p["k"], (2, 2), "SAME")),
+        {"k": R(2, 2, 60, 50)},
+        {"x": R(B, 2, 1, 60)},
+    ),
 }
 
 
@@ -531,6 +551,44 @@ def test_random_compositions_agree_with_the_loop(kinds: list[str], size: int, le
     parameters = [KINDS[kind][1]() / 2 for kind in kinds]
 
     assert worst(loss, parameters, {"x": R(size, length, WIDTH), "i": ids(0, 7, size, length)}) < 1e-9
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]:
+    """Arguments of a convolution, and the shapes of input and kernel."""
+    rank, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, B]))
+    each = [st.integers(1, 2)] * rank
+    options = {
+        "window_strides": draw(st.tuples(*each)),
+        "padding": draw(st.tuples(*[st.tuples(st.integers(-1, 2), st.integers(0, 2))] * rank)),
+        "lhs_dilation": draw(st.tuples(*each)),
+        "rhs_dilation": draw(st.tuples(*each)),
+        "feature_group_count": groups,
+    }
+    space, kernel = draw(st.tuples(*[st.integers(5, 6)] * rank)), draw(st.tuples(*each))
+    names = draw(st.permutations("NCDHW"[: 2 + rank]))
+    others = draw(st.permutations("OIDHW"[: 2 + rank]))
+    options["dimension_numbers"] = tuple(map("".join, (names, others, names)))
+    sizes = {"N": 1, "C": 2 * groups, "I": 2, "O": 3 * groups}
+    along = dict(zip("DHW", space, strict=False)), dict(zip("DHW", kernel, strict=False))
+    return (
+        options,
+        tuple((sizes | along[0])[name] for name in names),
+        tuple((sizes | along[1])[name] for name in others),
+    )
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(convolutions())
+def test_random_convolutions_agree_with_the_loop(
+    drawn: tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]],
+) -> None:
+    options, x, kernel = drawn
+
+    def loss(p: Tree, b: Tree) -> Any:
+        return squared(lax.conv_general_dilated(b["x"], p, **options))
+
+    assert worst(loss, R(*kernel), {"x": R(B, *x)}) < 1e-10
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
