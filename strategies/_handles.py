@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pergrad import Unsupported
 
@@ -21,3 +21,9 @@ def others_refused() -> Iterator[None]:
         if not re.search(r"\bHandle\b", str(error)):
             raise
         raise Unsupported("layer rules know what `ops` do with parameters; this loss uses one elsewhere") from error
+
+
+def own_ids(shape: Sequence[int], batch_size: int, table: str) -> None:
+    """Refuse a lookup by ids without an axis of the instances, such as positions: its rows follow another rule."""
+    if not shape or shape[0] != batch_size:
+        raise Unsupported(f"{table} is looked up by ids of shape {tuple(shape)}, which have no axis of the instances")

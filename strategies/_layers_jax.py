@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from pergrad import Batch, Parameters, Problem, Unsupported
-from strategies._handles import others_refused
+from strategies._handles import others_refused, own_ids
 
 Array = Any
 
@@ -114,12 +114,12 @@ def windows(use: Use, shape: tuple[int, ...]) -> Array:
 
     First rows, then columns are cut out: fewer and longer pieces than one for every pixel of the kernel.
     """
-    size, stride, padding = shape[0], use.stride, use.padding
+    (height, width), stride, padding = shape[:2], use.stride, use.padding
     last_row, last_column = (stride * (side - 1) + 1 for side in use.dy.shape[1:3])
     x = jnp.pad(use.x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    x = jnp.stack([x[:, i : i + last_row : stride] for i in range(size)], axis=3)
-    x = jnp.stack([x[:, :, j : j + last_column : stride] for j in range(size)], axis=4)
-    return x.reshape(*use.dy.shape[:3], -1)  # (B, height, width, size x size x channels)
+    x = jnp.stack([x[:, i : i + last_row : stride] for i in range(height)], axis=3)
+    x = jnp.stack([x[:, :, j : j + last_column : stride] for j in range(width)], axis=4)
+    return x.reshape(*use.dy.shape[:3], -1)  # (B, rows, columns, height x width x channels)
 
 
 class Layers:
@@ -164,6 +164,7 @@ class Layers:
         return self._used(y, ("convolution", kernel, x, layer, stride, padding), ("offset", bias, ()))
 
     def embedding(self, ids: Array, table: Handle) -> Array:
+        own_ids(ids.shape, self.problem.batch_size, table.name)
         return self._used(self.ops.embedding(ids, self.parameters[table.name]), ("lookup", table, ids))
 
     def layer_norm(self, x: Array, scale: Handle, offset: Handle, epsilon: float) -> Array:

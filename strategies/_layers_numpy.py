@@ -15,7 +15,7 @@ from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
 from pergrad import Batch, Problem, Unsupported
-from strategies._handles import others_refused
+from strategies._handles import others_refused, own_ids
 
 Array = Any
 
@@ -117,13 +117,14 @@ class Layers:
 
         def rule(dy: Array) -> None:
             dy = positions(dy)
-            self.report(Use("product", kernel_name, windows(inputs, len(value), stride, padding), dy))
+            self.report(Use("product", kernel_name, windows(inputs, value.shape[:2], stride, padding), dy))
             self.report(Use("offset", bias_name, None, dy))
 
         return tap(self.anchor, self.ops.conv2d(x, value, self.parameters[bias_name], stride, padding), rule)
 
     def embedding(self, ids: Array, table: Handle) -> Array:
         name = self._name(table)
+        own_ids(ids.shape, self.problem.batch_size, name)
 
         def rule(dy: Array) -> None:
             self.report(Use("lookup", name, ids.reshape(len(ids), -1), positions(dy)))
@@ -171,8 +172,8 @@ def positions(x: Array) -> Array:
     return x.reshape(len(x), -1, x.shape[-1])
 
 
-def windows(x: Array, size: int, stride: int, padding: int) -> Array:
-    """What a kernel of that size sees at each output pixel: (B, pixels, size x size x channels)."""
+def windows(x: Array, size: tuple[int, ...], stride: int, padding: int) -> Array:
+    """What a kernel of that height and width sees at each output pixel: (B, pixels, height x width x channels)."""
     padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    seen = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (1, 2))[:, ::stride, ::stride]
+    seen = np.lib.stride_tricks.sliding_window_view(padded, size, (1, 2))[:, ::stride, ::stride]
     return seen.transpose(0, 1, 2, 4, 5, 3).reshape(len(x), seen.shape[1] * seen.shape[2], -1)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from pergrad import Batch, Problem, Unsupported
-from strategies._handles import others_refused
+from strategies._handles import others_refused, own_ids
 
 Tensor = Any
 
@@ -63,7 +63,7 @@ class Layers:
     """The framework's operations; the output of every layer is watched."""
 
     def __init__(self, problem: Problem, watch: Callable[[Tensor], None]) -> None:
-        self.ops, self.watch = problem.ops, watch
+        self.ops, self.watch, self.batch_size = problem.ops, watch, problem.batch_size
         self.parameters = {name: tf.convert_to_tensor(value) for name, value in problem.parameters.items()}
         self.handles = {name: Handle(self, name) for name in problem.parameters}
         self.uses: list[Use] = []
@@ -89,6 +89,7 @@ class Layers:
         return self._used(y, ("convolution", kernel, padded, stride), ("offset", bias, None))
 
     def embedding(self, ids: Tensor, table: Handle) -> Tensor:
+        own_ids(ids.shape, self.batch_size, table.name)
         return self._used(self.ops.embedding(ids, self.parameters[table.name]), ("lookup", table, ids))
 
     def layer_norm(self, x: Tensor, scale: Handle, offset: Handle, epsilon: float) -> Tensor:
@@ -126,9 +127,8 @@ def factors_of(use: Use, shape: Any) -> tuple[Tensor, Tensor]:
     """Two factors (B, positions, n), (B, positions, m) whose products, summed over positions, are a weight's rows."""
     x = use.x
     if use.kind == "convolution":
-        size = shape[0]
         stride = use.stride
-        x = tf.image.extract_patches(x, (1, size, size, 1), (1, stride, stride, 1), (1, 1, 1, 1), "VALID")
+        x = tf.image.extract_patches(x, (1, shape[0], shape[1], 1), (1, stride, stride, 1), (1, 1, 1, 1), "VALID")
     x, dy = positions(x), positions(use.dy)
     return (dy, x) if use.kind == "transposed" else (x, dy)
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from pergrad import Batch, Problem, Unsupported
-from strategies._handles import others_refused
+from strategies._handles import others_refused, own_ids
 
 Tensor = Any
 
@@ -98,6 +98,7 @@ class Layers:
         return self._used(y, used, ("channels", bias.name, None))
 
     def embedding(self, ids: Tensor, table: Handle) -> Tensor:
+        own_ids(ids.shape, self.problem.batch_size, table.name)
         return self._used(self.ops.embedding(ids, self.parameters[table.name]), ("lookup", table.name, ids))
 
     def layer_norm(self, x: Tensor, scale: Handle, offset: Handle, epsilon: float) -> Tensor:
@@ -164,15 +165,15 @@ def value_of(use: Use, rank: int) -> Tensor:
 def factors_of(use: Use, shape: torch.Size) -> tuple[Tensor, Tensor]:
     """Two factors (B, positions, n), (B, positions, m) whose products, summed over positions, are a weight's rows."""
     if use.kind == "convolution":
-        return use.dy.flatten(2).mT, windows(use, shape[2])
+        return use.dy.flatten(2).mT, windows(use, *shape[2:])
     x, dy = (value.unsqueeze(1) if value.ndim == 2 else value.flatten(1, -2) for value in (use.x, use.dy))
     return (x, dy) if use.kind == "product" else (dy, x)
 
 
-def windows(use: Use, size: int) -> Tensor:
-    """What a kernel of that size sees at each output pixel: (B, pixels, size x size x channels), channels last."""
+def windows(use: Use, height: int, width: int) -> Tensor:
+    """What a kernel of that size sees at each output pixel: (B, pixels, height x width x channels), channels last."""
     x = F.pad(use.x, (use.padding,) * 4) if use.padding else use.x
-    seen = x.unfold(2, size, use.stride).unfold(3, size, use.stride)  # (B, channels, height, width, size, size)
+    seen = x.unfold(2, height, use.stride).unfold(3, width, use.stride)  # (B, channels, rows, columns, height, width)
     seen = seen.permute(0, 2, 3, 4, 5, 1)
     use.memory.view(seen.shape).copy_(seen)
     return use.memory

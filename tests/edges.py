@@ -110,6 +110,13 @@ EDGES = {
         {"kernel": np.reshape([8, 12, 20, 24, 16, 24, 40, 48], (2, 2, 2, 1, 1)), "bias": [[4], [4]]},
         {"image": IMAGE, "kernel": KERNEL},
     ),
+    "a kernel is not square": Edge(
+        _summed_convolution,
+        {"kernel": np.zeros((1, 2, 1, 1)), "bias": [0.0]},
+        {"image": np.concatenate([PIXELS, 2 * PIXELS])},
+        {"kernel": np.reshape([21, 27, 42, 54], (2, 1, 2, 1, 1)), "bias": [[6], [6]]},
+        {"image": IMAGE, "kernel": KERNEL},
+    ),
     "one column of the output is changed": Edge(
         _shifted_first_column,
         {"w": np.zeros((2, 5)), "b": np.zeros(5)},

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from harness import frameworks
 from harness.cli.app import app
 from harness.core import find_strategies, find_workloads
+from harness.core import strategy as strategy_
 from harness.core.find_workloads import find
 from harness.core.records import Status
 from harness.core.workload import cast
@@ -81,7 +82,7 @@ def test_every_strategy_of_every_quantity_is_right_by_hand_or_says_that_there_is
 @pytest.mark.parametrize("name", [name for name, edge in edges.EDGES.items() if edge.rows])
 def test_the_reference_says_what_was_derived_by_hand(name: str) -> None:
     edge = edges.EDGES[name]
-    batch = edge.workload(name).batches(0, 100, 1)[0]
+    batch = edge.workload(name).batch(np.random.default_rng(0), 100)  # all there are
     reference = build.compute(edge.workload(name), edge.workload(name).initial_parameters(0), batch)
     assert set(reference.rows) == set(edge.rows)
     for key, value in edge.rows.items():
@@ -123,7 +124,7 @@ KINKS = {
 @functools.cache
 def truth_at(edge: str) -> Reference:
     workload = edges.EDGES[edge].workload(edge)
-    batch = cast(workload.batches(0, 100, 1)[0], "float32")
+    batch = cast(workload.batch(np.random.default_rng(0), 100), "float32")  # all there are
     return build.compute(workload, cast(workload.initial_parameters(0), "float32"), batch)
 
 
@@ -589,3 +590,46 @@ def tables(path: str, names: list[str]) -> dict[str, Any]:
         name: bound.gradients(name.partition("/")[0], name, workload, parameters, batch)["table"].tolist()
         for name in names
     }
+
+
+POSITIONS = edges.Edge(
+    lambda ops, p, b: ops.sum(b["x"] * ops.sum(ops.embedding(p["positions"], p["table"]), 0), 1),
+    {"positions": [0, 1, 0], "table": np.ones((4, 2))},
+    {"x": [[1.0, 2.0], [3.0, 4.0]]},
+)
+"""Ids that all instances share; the rows of the table are 2 x, x, 0, 0."""
+
+LAYERED = {
+    "jax": ("jax/layer-rules", "jax/layer-rules-norms", "jax/ghost-norms"),
+    "torch": ("torch/layer-rules", "torch/layer-rules-norms", "torch/ghost-norms"),
+    "tf2": ("tf2/ghost-norms",),
+    "tf1": ("tf1/ghost-norms",),
+    "numpy": ("numpy/outer-products", "numpy/outer-products-norms", "numpy/ghost-norms"),
+}
+
+
+def layered(framework: str) -> dict[str, list[Any]]:
+    """strategy -> what layer rules make of a kernel that is not square, and of ids without an axis of the instances."""
+    found: dict[str, list[Any]] = {}
+    for edge in (edges.EDGES["a kernel is not square"], POSITIONS):
+        workload = edge.workload("edge")
+        parameters, batch = cast(workload.initial_parameters(0), "float32"), cast(workload.batch(None, 2), "float32")  # type: ignore[arg-type]
+        for strategy in LAYERED[framework]:
+            try:
+                rows = bound.gradients(framework, strategy, workload, parameters, batch)
+                answer: Any = {name: value.tolist() for name, value in rows.items()}
+            except strategy_.Unsupported as error:
+                answer = str(error)
+            found.setdefault(strategy, []).append(answer)
+    return found
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_layer_rules_know_kernels_of_any_shape_and_refuse_ids_that_instances_share(framework: str) -> None:
+    norms = [(21**2 + 27**2 + 6**2) ** 0.5, (42**2 + 54**2 + 6**2) ** 0.5]
+    for strategy, (convolved, looked_up) in bound.run(layered, framework, framework=framework).items():
+        if strategy.endswith("norms"):
+            assert convolved["norms"] == pytest.approx(norms), strategy
+        else:
+            assert convolved["kernel"] == edges.EDGES["a kernel is not square"].rows["kernel"].tolist(), strategy
+        assert "which have no axis of the instances" in looked_up, strategy

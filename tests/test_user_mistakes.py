@@ -326,3 +326,16 @@ def test_floating_point_state_is_given_to_the_losses_and_has_no_rows(framework: 
     x = np.random.default_rng([0, zlib.crc32(b"fitted"), 4, 0]).standard_normal(4).astype(np.float32)
     assert list(reference.rows) == ["slope"]
     np.testing.assert_allclose(reference.rows["slope"], 3.0 * x.astype(float), rtol=1e-12)
+
+
+@pytest.mark.parametrize("label", [-100, -1, 3])
+@pytest.mark.parametrize("use", ["softmax_cross_entropy", "embedding"])
+def test_a_label_or_an_id_out_of_range_is_said_instead_of_a_reference(use: str, label: int, tmp_path: Path) -> None:
+    """Frameworks make rows of zeros, of NaN, or those of another label of it."""
+    losses = {
+        "softmax_cross_entropy": 'ops.softmax_cross_entropy(batch["label"], parameters["slope"] * batch["wide"])',
+        "embedding": 'ops.sum(ops.embedding(batch["label"], parameters["slope"] * np.ones((3, 2))), 1)',
+    }
+    batch = BATCH.replace("{", f'{{"label": np.where(np.arange(size) == 2, {label}, 1), ', 1)
+    sentence = refused(tmp_path, write(tmp_path, "ops", losses[use], batch=batch))
+    assert f"are integers from 0 to 2 here, and there is {label}" in sentence

@@ -18,6 +18,9 @@ from autograd.tracer import getval
 
 Array = Any
 
+Size = tuple[int, ...]
+"""Height and width of a window."""
+
 expand_dims = anp.expand_dims
 squeeze = anp.squeeze
 reshape = anp.reshape
@@ -40,9 +43,9 @@ def dense(x: Array, weight: Array, bias: Array) -> Array:
 
 
 def conv2d(x: Array, kernel: Array, bias: Array, stride: int, padding: int) -> Array:
-    size, _, inputs, outputs = kernel.shape
-    patches = _patches(x, size, stride, padding)
-    return anp.dot(patches, anp.reshape(kernel, (size * size * inputs, outputs))) + bias
+    *size, inputs, outputs = kernel.shape
+    patches = _patches(x, tuple(size), stride, padding)
+    return anp.dot(patches, anp.reshape(kernel, (math.prod(size) * inputs, outputs))) + bias
 
 
 def max_pool(x: Array, size: int, stride: int) -> Array:
@@ -62,6 +65,7 @@ def flatten(x: Array) -> Array:
 
 @primitive  # type: ignore[untyped-decorator]
 def embedding(ids: Array, table: Array) -> Array:
+    _refuse_outside(ids, len(table), "ids")
     return table[ids]
 
 
@@ -122,6 +126,7 @@ def softmax_cross_entropy(labels: Array, logits: Array) -> Array:
 
 def softmax_cross_entropy_of(log_softmax: Any, labels: Array, logits: Array) -> Array:
     """`softmax_cross_entropy` with this operation."""
+    _refuse_outside(getval(labels), logits.shape[-1], "labels")
     chosen = np.arange(logits.shape[-1]) == getval(labels)[..., None]
     return anp.sum(_select(chosen, -log_softmax(logits, -1), 0), axis=-1)
 
@@ -185,6 +190,16 @@ def stop_gradient(x: Array) -> Array:
     return getval(x)
 
 
+def _refuse_outside(indices: Array, count: int, what: str) -> None:
+    """Frameworks differ in what they make of such an index: a row of NaN, of zeros, that of another entry, an error."""
+    outside = indices[(indices < 0) | (indices >= count)]
+    if outside.size:
+        raise ValueError(
+            f"{what} are integers from 0 to {count - 1} here, and there is {outside.flat[0]}; give what is to be "
+            "ignored one in that range, and a weight of 0"
+        )
+
+
 @primitive  # type: ignore[untyped-decorator]
 def _keeping_dtype(x: Array) -> Array:
     """`x`; autograd's rules for the operations behind it continue in float64, whatever the dtype was."""
@@ -198,36 +213,36 @@ def _select(condition: Array, a: Array, b: Array) -> Array:
 
 def _windows(x: Array, size: int, stride: int) -> Array:
     """(B, height, width, channels) -> (B, rows, columns, size * size, channels)."""
-    patches = _patches(x, size, stride, 0)
+    patches = _patches(x, (size, size), stride, 0)
     return anp.reshape(patches, (*patches.shape[:3], size * size, x.shape[3]))
 
 
 @primitive  # type: ignore[untyped-decorator]
-def _patches(x: Array, size: int, stride: int, padding: int) -> Array:
-    """The windows of an image, side by side: (B, rows, columns, size * size * channels)."""
+def _patches(x: Array, size: Size, stride: int, padding: int) -> Array:
+    """The windows of an image, side by side: (B, rows, columns, height * width * channels)."""
     padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     found = [padded[:, rows, columns] for rows, columns in _shifts(padded.shape, size, stride)]
     return np.concatenate(found, axis=-1)
 
 
 @primitive  # type: ignore[untyped-decorator]
-def _add_patches(patches: Array, shape: Sequence[int], size: int, stride: int, padding: int) -> Array:
+def _add_patches(patches: Array, shape: Sequence[int], size: Size, stride: int, padding: int) -> Array:
     """The transpose of `_patches`: windows are added up where they overlap, into an image of that shape."""
     batch, height, width, channels = shape
     padded = np.zeros((batch, height + 2 * padding, width + 2 * padding, channels), patches.dtype)
-    parts = np.split(patches, size * size, axis=-1)
+    parts = np.split(patches, math.prod(size), axis=-1)
     for part, (rows, columns) in zip(parts, _shifts(padded.shape, size, stride), strict=True):
         padded[:, rows, columns] += part
     return padded[:, padding : padding + height, padding : padding + width]
 
 
-def _shifts(shape: Sequence[int], size: int, stride: int) -> list[tuple[slice, slice]]:
+def _shifts(shape: Sequence[int], size: Size, stride: int) -> list[tuple[slice, slice]]:
     """Rows and columns of the pixels that are first, second, ... in their windows."""
-    last_row, last_column = shape[1] - size, shape[2] - size
+    last_row, last_column = shape[1] - size[0], shape[2] - size[1]
     return [
         (slice(i, last_row + i + 1, stride), slice(j, last_column + j + 1, stride))
-        for i in range(size)
-        for j in range(size)
+        for i in range(size[0])
+        for j in range(size[1])
     ]
 
 
