@@ -599,7 +599,7 @@ POSITIONS = edges.Edge(
 )
 """Ids that all instances share; the rows of the table are 2 x, x, 0, 0."""
 
-LAYERED = {
+BY_LAYERS = {
     "jax": ("jax/layer-rules", "jax/layer-rules-norms", "jax/ghost-norms"),
     "torch": ("torch/layer-rules", "torch/layer-rules-norms", "torch/ghost-norms"),
     "tf2": ("tf2/ghost-norms",),
@@ -614,7 +614,7 @@ def layered(framework: str) -> dict[str, list[Any]]:
     for edge in (edges.EDGES["a kernel is not square"], POSITIONS):
         workload = edge.workload("edge")
         parameters, batch = cast(workload.initial_parameters(0), "float32"), cast(workload.batch(None, 2), "float32")  # type: ignore[arg-type]
-        for strategy in LAYERED[framework]:
+        for strategy in BY_LAYERS[framework]:
             try:
                 rows = bound.gradients(framework, strategy, workload, parameters, batch)
                 answer: Any = {name: value.tolist() for name, value in rows.items()}
