@@ -5,6 +5,7 @@ JAX and TensorFlow divide the CPU into two devices; PyTorch computes with tensor
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,8 @@ def test_what_tensorflow_computes_elsewhere_is_counted_and_named(name: str) -> N
     assert everything[0]
     assert not everything[1]
     assert not some[0]
-    assert some[1].endswith("operations of its graphs were computed elsewhere than on /device:CPU:1: Cumsum (1)")
+    # TensorFlow may make a graph for devices twice, and then all of it counts twice.
+    assert re.search(r"operations of its graphs were computed elsewhere than on /device:CPU:1: Cumsum \(.\)$", some[1])
 
 
 def tensorflow_elsewhere(name: str) -> list[list[str]]:

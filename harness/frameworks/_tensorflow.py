@@ -110,7 +110,19 @@ def said_on_stderr() -> Iterator[list[str]]:
             os.write(2, "".join(f"{line}\n" for line in lines).encode())
 
 
-BESIDE_THE_WORK = {"_Arg", "_Retval", "_Send", "_Recv", "_HostSend", "_HostRecv", "Const", "NoOp", "Placeholder"}
+BESIDE_THE_WORK = {
+    "_Arg",
+    "_DeviceArg",
+    "_Retval",
+    "_DeviceRetval",
+    "_Send",
+    "_Recv",
+    "_HostSend",
+    "_HostRecv",
+    "Const",
+    "NoOp",
+    "Placeholder",
+}
 """Operations that hand values over, wherever they are."""
 
 
