@@ -93,11 +93,15 @@ class TensorFlow1Adapter(TensorFlowAdapter):
         """A session tells it of a run that asks; a callable is run once more, on zeros, since it cannot ask."""
         found = Counter[tuple[str, str]]()
         options = self.tf1.RunOptions(output_partition_graphs=True)
+        known: set[tuple[int, str]] = set()
         callables: list[tuple[Any, Any, Sequence[Any]]] = []
         session = self.tf1.Session
         run, make_callable = session.run, session.make_callable
 
-        def recorded(this: Any, fetches: Any, feed_dict: Any = None, *_: Any, **__: Any) -> Any:
+        def recorded(this: Any, fetches: Any, feed_dict: Any = None, *rest: Any, **named: Any) -> Any:
+            if (key := (id(this), repr(fetches))) in known:  # one graph, however often it is run
+                return run(this, fetches, feed_dict, *rest, **named)
+            known.add(key)
             told = self.tf1.RunMetadata()
             values = run(this, fetches, feed_dict, options, told)
             add_placements(found, told.partition_graphs)

@@ -349,7 +349,8 @@ def repeatability(bench: Bench) -> tuple[bool, str]:
 def whole_run(bench: Bench) -> tuple[bool, str]:
     """`pergrad run` on the device ends with a report."""
     device = f"gpu:{bench.gpu}" if bench.gpu else bench.device
-    options = ["--device", device, "--budget", "90s", "--passes", "1", "--batch-size", "16,256", "--name", "run"]
+    options = ["--device", device, "--budget", "120s", "--passes", "1", "--batch-size", "64", "--name", "run"]
+    options += ["--workload", "policy", "--workload", "cnn"]
     options += ["--results", str(bench.folder / "results"), "--reports", str(bench.folder / "reports")]
     done = subprocess.run(
         [sys.executable, "-m", "harness.cli.app", "run", *options],
