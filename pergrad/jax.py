@@ -55,8 +55,6 @@ Tree = Any
 Ops = tuple[tuple[Any, ...], ...]
 
 QUANTITIES = ("gradients", "norms", "clipped_sum", "weighted_sum")
-SMALL = 4096
-"""Entries of a row that is not worth another operation."""
 
 
 def per_instance(
@@ -303,10 +301,7 @@ class _Product:
         """XLA does not write a product transposed: the operands come in the order that makes it the row as it is."""
         a, b, rest = self.laid()
         if a.shape[1] == 1:
-            a, b = a[:, 0], b[:, 0]
-            if math.prod(self.core) > SMALL:  # or what computes the factors would be computed for every entry
-                a, b = lax.optimization_barrier((a, b))
-            return _apply_all(rest, a * b)
+            return _apply_all(rest, a[:, 0] * b[:, 0])
         shape, kinds = np.broadcast_shapes(a.shape[2:], b.shape[2:]), _kinds(a, b)
         straight, turned = [sorted(kinds, key=order.index) for order in ("gab", "gba")]
         if kinds not in (straight, turned):
@@ -329,8 +324,8 @@ class _Product:
         a, b = scaled.a, scaled.b
         if a.shape[1] == 1:
             return _apply(jnp, self.ops, _total(a[:, 0], b[:, 0], self.precision)[None])
-        numbers = (((0, 2), (0, 2)), ((1,), (1,)))
-        return _apply(jnp, self.ops, lax.dot_general(a, b, numbers, self.precision))
+        a, b = [x.swapaxes(0, 1).reshape(x.shape[1], -1, x.shape[3]) for x in (a, b)]  # (G, B T, m), (G, B T, n)
+        return _apply(jnp, self.ops, _batched(a[None], b[None], self.precision)[0])
 
     def weighted_by(self, weights: Array) -> _Product:
         """Every instance's row times its weight: the shorter factor is scaled."""
