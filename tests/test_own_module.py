@@ -13,7 +13,6 @@ from harness.core.find_strategies import discover
 from harness.core.find_workloads import find
 from harness.core.plugins import PluginError
 from harness.core.workload import cast
-from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build
 from harness.reference.workload_info import workload_info
 from tests import bound
@@ -251,5 +250,5 @@ def test_a_file_that_gives_half_of_it_is_refused_with_the_reason(tmp_path: Path,
 def test_a_model_that_cannot_be_differentiated_is_refused_with_the_reason(
     tmp_path: Path, content: str, message: str
 ) -> None:
-    with pytest.raises(ChildProcessFailed, match=message):
+    with pytest.raises(PluginError, match=message):
         build.write(tmp_path / "reference.npz", str(write(tmp_path, content)), 2, 0, "float32")
