@@ -62,34 +62,57 @@ def subject() -> Subject:
 
 
 @pytest.fixture(scope="session")
-def warm(subject: Subject) -> tuple[Any, list[Any], int]:
-    """The step after its warm-up, its batches, and how many calls make 40 ms."""
+def warm(subject: Subject) -> tuple[Any, list[Any], float]:
+    """The step after its warm-up, its batches, and the seconds of a call."""
     batches = [subject.place(batch) for batch in subject.drawn(BATCH_SIZE, 3)]
     problem = subject.bind(BATCH_SIZE)
     with subject.adapter.scope(problem):
         step = subject.strategy.build(problem)
         times = timer.warm_up(subject.adapter, step, batches, 1.0)
-    return step, batches, timer.round_count(times.times, 0.04, 1000)
+    return step, batches, statistics.median(times.times[-5:])
+
+
+def a_turn(subject: Subject, warm: tuple[Any, list[Any], float]) -> float:
+    """Seconds per call as one turn of the harness tells them."""
+    step, batches, call_s = warm
+    seconds = iter([SIDE_S])
+    timing = timer.take_turns(subject.adapter, step, batches, lambda _: next(seconds, None), subject.fetch, call_s)
+    return timing.median_s
+
+
+def calls_of(warm: tuple[Any, list[Any], float]) -> int:
+    """How many calls fill a side."""
+    return min(3000, max(3, round(SIDE_S / warm[2])))
 
 
 @pytest.mark.skipif(KIND != "stopwatch", reason="another kind was asked for")
 @pytest.mark.parametrize("pair", range(PAIRS))
-def test_harness_against_a_loop_by_hand(benchmark: BenchmarkFixture, subject: Subject, warm: Any, pair: int) -> None:
-    step, batches, rounds = warm
-
-    def harness() -> float:
-        timing = timer.timed_calls(subject.adapter, step, batches, rounds, benchmark, subject.fetch)
-        return statistics.median(timing.samples_ns) * 1e-9
+def test_a_turn_against_a_loop_by_hand(subject: Subject, warm: Any, pair: int) -> None:
+    step, batches, _ = warm
 
     def by_hand() -> float:
         samples = []
-        for number in range(rounds):
+        for number in range(calls_of(warm)):
             started = time.perf_counter()
             subject.adapter.wait(step(batches[number % 3]))
             samples.append(time.perf_counter() - started)
         return statistics.median(samples)
 
-    compare(harness, by_hand, swap=bool(pair % 2))
+    compare(lambda: a_turn(subject, warm), by_hand, swap=bool(pair % 2))
+
+
+@pytest.mark.skipif(KIND != "pedantic", reason="another kind was asked for")
+@pytest.mark.parametrize("pair", range(PAIRS))
+def test_a_turn_against_pytest_benchmark(benchmark: BenchmarkFixture, subject: Subject, warm: Any, pair: int) -> None:
+    step, batches, _ = warm
+
+    def pedantic() -> float:
+        benchmark.pedantic(
+            lambda batch: subject.adapter.wait(step(batch)), args=(batches[0],), rounds=calls_of(warm), iterations=1
+        )
+        return statistics.median(benchmark.stats.stats.data)
+
+    compare(lambda: a_turn(subject, warm), pedantic, swap=bool(pair % 2))
 
 
 @pytest.mark.skipif(KIND != "ops", reason="another kind was asked for")
