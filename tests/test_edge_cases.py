@@ -476,7 +476,7 @@ def test_a_layer_that_does_not_fit_is_told_with_its_workload_and_line(tmp_path: 
 
     result = CliRunner().invoke(app, ["check", "numpy/autograd-loop", "--workload", str(path)])
 
-    assert "workload unfitting fails in line 6 of unfitting.py: ValueError: matmul" in result.output
+    assert "workload unfitting fails in losses(), line 6 of unfitting.py: ValueError: matmul" in result.output
     assert "Traceback" not in result.output
 
 
