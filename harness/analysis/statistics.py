@@ -135,7 +135,7 @@ def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0, spread: 
     own = float(np.var(logs, ddof=1)) if count > 1 else 0.0
     freedom = spread.freedom + count - 1
     between = (spread.freedom * spread.variance + (count - 1) * own) / freedom
-    within = float(np.mean([_log_variance_of_median(array) for array in arrays]))
+    within = float(np.mean([log_variance_of_median(array) for array in arrays]))
     efficiency = math.pi / 2 if count > 2 else 1.0  # of the median against the mean, which of two are the same
     log_error = math.sqrt(efficiency * max(between, within) / count)
     centre, value = float(np.median(logs)), _middle(sorted(medians))
@@ -151,6 +151,19 @@ def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0, spread: 
         freedom,
         np.random.default_rng(seed).permutation(replicates),
     )
+
+
+def log_variance_of_median(samples: Floats) -> float:
+    """Variance of the logarithm of the median of samples.
+
+    The variance of a median is pi / 2 times that of the mean; the standard deviation comes from the median absolute
+    deviation, which a few disturbed rounds leave alone.
+
+    Source: Rousseeuw and Croux, "Alternatives to the median absolute deviation" (1993).
+    """
+    logs = np.log(samples)
+    deviation = 1.4826 * float(np.median(np.abs(logs - np.median(logs))))
+    return math.pi / 2 * deviation**2 / len(samples)
 
 
 def pooled_spread(cases: Sequence[Sequence[float]]) -> Spread:
@@ -290,10 +303,3 @@ def _middle(ordered: Sequence[float]) -> float:
     """The median on the logarithmic scale; of two middle values that are two speeds the faster."""
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return low if high > TWO_SPEEDS * low else math.sqrt(low * high)
-
-
-def _log_variance_of_median(samples: Floats) -> float:
-    """Variance of the logarithm of the median of samples, from their median absolute deviation."""
-    logs = np.log(samples)
-    deviation = 1.4826 * float(np.median(np.abs(logs - np.median(logs))))
-    return math.pi / 2 * deviation**2 / len(samples)

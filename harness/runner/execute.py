@@ -27,9 +27,9 @@ from harness.reference import build
 from harness.reference.workload_info import workload_info
 from harness.runner import heat as heats
 from harness.runner import plan
+from harness.runner.case_run import CaseRun
 from harness.runner.plan import Group, Plan
 from harness.runner.worker_process import Overdue, Worker
-from harness.runner.workers import CaseRun
 from harness.system import gpu, roofline
 from harness.system.detect import Seen
 from harness.system.info import available_bytes

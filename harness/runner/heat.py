@@ -13,8 +13,11 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from harness.analysis.statistics import log_variance_of_median
 from harness.core.records import FEWEST_ROUNDS, Measurement
-from harness.runner.workers import TURN_S, CaseRun
+from harness.runner.case_run import CaseRun
 
 HOPELESS = 10.0
 """A strategy that is this many times slower than the best in every round gets the fewest rounds, unless it is the best
@@ -44,7 +47,7 @@ def run(cases: Sequence[CaseRun], baseline: str, precision: float, rng: random.R
     while going:
         rng.shuffle(going)
         for case in list(going):
-            if row := case.turn(min(TURN_S, case.task.target_s / FEWEST_ROUNDS)):
+            if row := case.turn():
                 yield row
                 going.remove(case)
                 standing.remove(case)
@@ -84,10 +87,6 @@ def _best(cases: Sequence[CaseRun]) -> CaseRun:
 def half_width(one: Sequence[float], other: Sequence[float]) -> float:
     """Half the 95 % interval of the logarithm of a ratio of two times, from turns that were taken in the same rounds.
 
-    The standard error of a median is 1.2533 standard deviations over the root of the number; the standard deviation
-    comes from the median absolute deviation, which a few disturbed rounds leave alone (Rousseeuw and Croux,
-    "Alternatives to the median absolute deviation", 1993).
-
     Args:
         one: times of a case, one per round.
         other: times of another, of which the first rounds are the same ones.
@@ -95,9 +94,7 @@ def half_width(one: Sequence[float], other: Sequence[float]) -> float:
     Returns:
         Infinity without any common round.
     """
-    logs = [math.log(a / b) for a, b in zip(one, other, strict=False)]
-    if not logs:
+    ratios = np.array([a / b for a, b in zip(one, other, strict=False)])
+    if not len(ratios):
         return math.inf
-    middle = statistics.median(logs)
-    deviation = 1.4826 * statistics.median(abs(value - middle) for value in logs)
-    return 1.96 * 1.2533 * deviation / math.sqrt(len(logs))
+    return 1.96 * math.sqrt(log_variance_of_median(ratios))

@@ -18,8 +18,9 @@ import psutil
 
 from harness.core.records import Task
 from harness.frameworks.child_process import START_LIMIT_S, command, environment
+from harness.system import gpu
 
-TAG = "PERGRAD_WORKER"
+TAG = gpu.WORKER
 """Environment variable by which a worker's descendants are known."""
 
 
