@@ -11,14 +11,13 @@ import statistics as exact
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis import formats, statistics
-from harness.analysis.statistics import ASSUMED_SPREAD, Estimate, Interval, Spread
+from harness.analysis.statistics import Estimate, Interval, Spread
 from harness.core.records import Mark, MarkKind, Measurement, Status
 
 SEVERITY = (
@@ -132,18 +131,17 @@ def summarise(
     strategy: str,
     batch_size: int,
     rows: Sequence[Measurement],
-    slowness: Mapping[int, float] = MappingProxyType({}),
-    spread: Spread = ASSUMED_SPREAD,
+    passes: Sequence[NDArray[np.float64]],
+    spread: Spread,
 ) -> CaseSummary:
     """One case with all its passes, not yet compared with any other. Without rows it was not reached.
 
     Args:
-        slowness: heat -> how slow the machine was in it; times are divided by it.
+        passes: the `samples` of every row.
         spread: between processes, pooled over the panel.
     """
     worst = max(rows, key=lambda row: SEVERITY.index(row.status), default=None)
     status = worst.status if worst else Status.SKIPPED
-    passes = [samples(row, slowness) for row in rows]
     name = "|".join((*conditions[1:], strategy, str(batch_size)))
     estimate = _estimate(passes, name, spread) if status is Status.OK else None
     error, wrong = max(

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness.analysis import heats, statistics
 from harness.analysis.case_summary import CaseSummary, Conditions, samples, summarise
@@ -142,7 +143,8 @@ def _panels_of(name: str, run: Run) -> list[Panel]:
     by_panel: dict[Conditions, list[_Case]] = defaultdict(list)
     for (conditions, strategy, size), passes in rows.items():
         speed = slowness[conditions._replace(quantity=""), size]
-        by_panel[conditions].append(_Case(strategy, size, tuple(passes.values()), speed))
+        found = tuple(passes.values())
+        by_panel[conditions].append(_Case(strategy, size, found, [samples(row, speed) for row in found]))
     counts = _parameter_counts(run.info)
     return [
         _panel(conditions, by_panel[conditions], baseline, control, counts.get(conditions.workload))
@@ -152,17 +154,17 @@ def _panels_of(name: str, run: Run) -> list[Panel]:
 
 @dataclass(frozen=True)
 class _Case:
-    """The rows of one case, and how slow the machine was in each heat of its cell."""
+    """The rows of one case, and the seconds per call of each as on the machine of all heats."""
 
     strategy: str
     batch_size: int
     rows: tuple[Measurement, ...]
-    slowness: Mapping[int, float]
+    passes: list[NDArray[np.float64]]
 
-    @cached_property
+    @property
     def medians(self) -> list[float]:
         """Seconds, one per process that has a time."""
-        timed = [samples(row, self.slowness) for row in self.rows if row.status is Status.OK]
+        timed = [times for row, times in zip(self.rows, self.passes, strict=True) if row.status is Status.OK]
         return [float(np.median(times)) for times in timed if len(times)]
 
 
@@ -177,7 +179,7 @@ def _panel(
 ) -> Panel:
     processes = _processes(found, baseline, control)
     spread, floor = statistics.pooled_spread(processes), _noise_floor(processes)
-    cases = [summarise(conditions, c.strategy, c.batch_size, c.rows, c.slowness, spread) for c in found]
+    cases = [summarise(conditions, c.strategy, c.batch_size, c.rows, c.passes, spread) for c in found]
     base = _estimates(cases, baseline)
     compared = tuple(_compared(case, base.get(case.batch_size), baseline, floor) for case in _ranked(cases))
     return Panel(conditions, baseline, control, floor, compared, parameters)

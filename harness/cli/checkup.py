@@ -11,12 +11,9 @@ from typing import Any
 
 from harness import frameworks
 from harness.core import find_workloads
-from harness.core.plugins import PluginError
 from harness.core.records import Measurement, Status, Task
 from harness.core.strategy import Strategy
-from harness.core.user_code import Failing
 from harness.core.workload import Workload
-from harness.frameworks.child_process import ChildProcessFailed
 from harness.measure.contract import CONTRACT
 from harness.reference import build
 from harness.runner import workers
@@ -117,15 +114,8 @@ def prepare(found: Sequence[Workload], quantities: Sequence[str], folder: Path) 
 
 def _prepare(workload: Workload, quantities: Sequence[str], folder: Path) -> Subject:
     paths = {size: folder / f"{workload.name}-{size}.npz" for size in BATCH_SIZES}
-    try:
-        without: Mapping[int, Exception] = build.write_sizes(paths, workload.source, 0, "float32", quantities)
-    except (PluginError, ChildProcessFailed) as error:
-        without = dict.fromkeys(paths, error)
-    statuses = {
-        size: (Status.ERROR if isinstance(error, Failing) else Status.UNSUPPORTED, str(error))
-        for size, error in without.items()
-    }
-    return Subject(workload, {size: str(path) for size, path in paths.items() if size not in without}, statuses)
+    without = build.write_or_say_why_not(paths, workload.source, 0, "float32", quantities)
+    return Subject(workload, {size: str(path) for size, path in paths.items() if size not in without}, without)
 
 
 def check_strategy(

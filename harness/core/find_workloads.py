@@ -193,6 +193,7 @@ def _read(name: str, source: str, path: Path, import_module: Callable[[], Module
             state=lambda: torch_module.state(module),
             module=module,
         )
+    state = (lambda: load().state(np.random.default_rng(STATE_SEED))) if "state" in defined else dict
     if frameworks:
         return Workload(
             name=name,
@@ -203,7 +204,7 @@ def _read(name: str, source: str, path: Path, import_module: Callable[[], Module
             path=path,
             source=source,
             written_for=frameworks,
-            state=(lambda: load().state(np.random.default_rng(STATE_SEED))) if "state" in defined else dict,
+            state=state,
         )
     file = load()
     sizes = _sizes(file, small)
@@ -216,7 +217,7 @@ def _read(name: str, source: str, path: Path, import_module: Callable[[], Module
         path=path,
         source=source,
         layouts=file.layouts(*sizes) if "layouts" in defined else {},
-        state=(lambda: file.state(np.random.default_rng(STATE_SEED))) if "state" in defined else dict,
+        state=state,
     )
 
 

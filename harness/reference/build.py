@@ -20,7 +20,8 @@ from harness.core import find_workloads, problem
 from harness.core.domain import QUANTITIES
 from harness.core.plugins import PluginError
 from harness.core.problem import CLIP_NORM
-from harness.core.user_code import explained
+from harness.core.records import Status
+from harness.core.user_code import Failing, explained
 from harness.core.workload import Arrays, Workload, cast, split
 from harness.frameworks import child_process
 from harness.reference import gradients, independence
@@ -119,6 +120,20 @@ def write_sizes(
     found = {size: child_process.refusal(*described) for size, *described in refusals}
     coupled = next((error for error in found.values() if isinstance(error, independence.Coupled)), None)
     return dict.fromkeys(paths, coupled) if coupled else found
+
+
+def write_or_say_why_not(
+    paths: Mapping[int, Path], source: str, seed: int, dtype: str, quantities: Sequence[str]
+) -> dict[int, tuple[Status, str]]:
+    """Compute what `write_sizes` does; batch size -> status and reason of its cases, where there is no reference."""
+    try:
+        refusals: Mapping[int, Exception] = write_sizes(paths, source, seed, dtype, quantities)
+    except (PluginError, child_process.ChildProcessFailed) as error:
+        refusals = dict.fromkeys(paths, error)
+    return {
+        size: (Status.ERROR if isinstance(error, Failing) else Status.UNSUPPORTED, str(error))
+        for size, error in refusals.items()
+    }
 
 
 def write_here(

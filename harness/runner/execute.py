@@ -16,13 +16,10 @@ from pathlib import Path
 from harness.analysis import predict
 from harness.core import find_workloads, store
 from harness.core.domain import usable_cores
-from harness.core.plugins import PluginError
 from harness.core.records import Case, Mark, MarkKind, Measurement, SkipCause, Status, Task
 from harness.core.strategy import Strategy
-from harness.core.user_code import Failing
 from harness.frameworks import child_process
 from harness.frameworks.base import no_device
-from harness.frameworks.child_process import ChildProcessFailed
 from harness.reference import build
 from harness.reference.workload_info import workload_info
 from harness.runner import heat as heats
@@ -118,13 +115,8 @@ class Sweep:
                 if quantities != ["gradients"] or not predict.too_large(row_bytes, size)
             }
             source, seed, dtype = self.wanted.source(name), self.wanted.seed, self.wanted.dtype
-            try:
-                without: Mapping[int, Exception] = build.write_sizes(paths, source, seed, dtype, quantities)
-            except (PluginError, ChildProcessFailed) as error:
-                without = dict.fromkeys(paths, error)
-            for size, why_not in without.items():
-                status = Status.ERROR if isinstance(why_not, Failing) else Status.UNSUPPORTED
-                self._without_reference[name, size] = (status, str(why_not))
+            without = build.write_or_say_why_not(paths, source, seed, dtype, quantities)
+            self._without_reference |= {(name, size): why_not for size, why_not in without.items()}
             references[name] = {size: str(path) for size, path in paths.items() if path.exists()}
         return references
 
