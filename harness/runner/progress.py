@@ -10,8 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harness.core import store
 from harness.core.records import Measurement, SkipCause
 from harness.core.store import Run
-from harness.runner import plan
-from harness.runner.execute import Sweep
+from harness.runner import execute, plan
+from harness.runner.ledger import Ledger
 from harness.runner.plan import Plan
 from harness.runner.prepare import Prepared
 from harness.system import diagnostics, gpu
@@ -62,7 +62,7 @@ def measure_with_progress(prepared: Prepared) -> None:
                     f"{line}{': ' if row.reason else ''}{row.reason}", markup=False, highlight=False, soft_wrap=True
                 )
 
-        Sweep(prepared.wanted, prepared.chosen, prepared.seen, prepared.folder, on_row, prepared.retry).run()
+        execute.sweep(Ledger(prepared.wanted, prepared.chosen, prepared.seen, prepared.folder, on_row, prepared.retry))
 
 
 def case_count(wanted: Plan) -> int:
