@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 def run(
     workload: str | Sequence[str] = (),
     strategies: Sequence[str] = (),
-    batch_sizes: Sequence[int] = (1, 4, 16, 64, 256),
+    batch_sizes: Sequence[int] | None = None,
     *,
-    passes: int = 2,
-    target_s: float = 1.0,
+    passes: int | None = None,
+    target_s: float | None = None,
     dtype: str = "float32",
     baseline: str = "",
     device: str = "cpu",
@@ -26,6 +26,8 @@ def run(
     reports: str | Path = "reports",
 ) -> pd.DataFrame:
     """Measure, as `pergrad run` does, and return what `load` returns; the report is written too.
+
+    What is not given is as `pergrad run` has it.
 
     Args:
         workload: names or files; by default policy, cnn, mlp and those of the current folder.
@@ -54,14 +56,13 @@ def run(
     workloads = requested_workloads([workload] if isinstance(workload, str) else workload)
     names = [catalogue.find(given).name for given in strategies]
     names = names or catalogue.measurable(full=False, frameworks=frameworks_of(workloads))
-    wanted = replace(
-        plan_for(workloads, names),
-        batch_sizes=tuple(sorted(set(batch_sizes))),
-        passes=passes,
-        target_s=target_s,
-        dtype=dtype,
-        baseline=baseline,
-    )
+    given: dict[str, Any] = {
+        "batch_sizes": batch_sizes and tuple(sorted(set(batch_sizes))),
+        "passes": passes,
+        "target_s": target_s,
+    }
+    chosen = {key: value for key, value in given.items() if value is not None}
+    wanted = replace(plan_for(workloads, names), dtype=dtype, baseline=baseline, **chosen)
     folder = prepare.new_folder(Path(results), name)
     session.measure_and_report(
         prepare.start(wanted, catalogue, device, folder, may_add_baseline=not strategies), Path(reports)

@@ -49,6 +49,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend import core as jex
+from jax.sharding import SingleDeviceSharding
 
 Array = Any
 Tree = Any
@@ -164,6 +165,10 @@ class _Reused:
         kept = self.kept if key == self.key else None
         if kept is None:
             kept = jax.tree.map(lambda x: jnp.zeros((size, *np.shape(x)), jnp.result_type(x)), parameters)
+            # Left without a device, they would make the next call, which is given results on one, compile again.
+            committed = {x.sharding for x in jax.tree.leaves((parameters, batch)) if getattr(x, "committed", False)}
+            if len(committed) == 1 and isinstance(place := committed.pop(), SingleDeviceSharding):
+                kept = jax.device_put(kept, place)
         self.key = None  # what is donated is lost, whatever happens
         self.kept = self.compiled(kept, parameters, batch)
         self.key = key

@@ -128,7 +128,6 @@ def test_its_strategies_are_listed(folder: Path) -> None:
 def test_its_strategies_are_measured_and_its_loop_is_the_baseline(run: store.Run) -> None:
     assert row(run, "plain-loop").status is Status.OK
     assert run.info["baseline"] == "sixth/plain-loop"
-    assert row(run, "plain-loop-again").status is Status.OK
 
 
 def test_its_own_error_texts_are_understood(run: store.Run) -> None:

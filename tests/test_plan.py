@@ -44,7 +44,7 @@ def test_every_heat_of_every_pass_holds_every_strategy_once_at_one_batch_size() 
     for group in found:
         assert [{task.batch_sizes for task in heat} for heat in group.heats] == [{(1,)}, {(4,)}, {(16,)}]
         for heat in group.heats:
-            assert sorted(task.strategy for task in heat) == sorted([*(s.name for s in CHOSEN), WANTED.control_name])
+            assert sorted(task.strategy for task in heat) == sorted(s.name for s in CHOSEN)
 
 
 @given(st.integers(2, 30))
@@ -54,11 +54,11 @@ def test_where_not_all_workers_fit_every_group_has_the_baseline(most_workers: in
 
     assert all(len(heat) <= most_workers and heat[0] == WANTED.baseline for heat in heats)
     others = [name for heat in heats for name in heat[1:]]
-    assert sorted(others) == sorted([*(s.name for s in CHOSEN if s.name != WANTED.baseline), WANTED.control_name])
+    assert sorted(others) == sorted(s.name for s in CHOSEN if s.name != WANTED.baseline)
 
 
 def test_a_plan_of_the_baseline_alone_has_a_group() -> None:
-    alone = replace(WANTED, control=False, passes=1)
+    alone = replace(WANTED, passes=1)
     baseline = [strategy for strategy in CHOSEN if strategy.name == WANTED.baseline]
 
     (group,) = groups(alone, baseline, TRUTHS)
@@ -72,12 +72,6 @@ def test_passes_differ_in_order_and_the_seed_repeats_them() -> None:
 
     assert orders[0] != orders[1]
     assert tasks(WANTED, CHOSEN, TRUTHS) == found
-
-
-def test_the_control_is_the_baseline_under_another_name() -> None:
-    control = next(task for task in tasks(WANTED, CHOSEN, TRUTHS) if task.strategy == WANTED.control_name)
-
-    assert control.loads == WANTED.baseline
 
 
 def of_names(*names: str) -> Plan:
@@ -99,14 +93,13 @@ def test_a_loop_is_added_only_where_that_is_allowed() -> None:
     alone = plan.with_baseline(of_names("jax/vmap"), CATALOGUE, {"jax"}, False)
 
     assert (added.baseline, added.strategies) == ("jax/grad-loop", ("jax/grad-loop", "jax/vmap"))
-    assert (alone.baseline, alone.strategies, alone.control_name) == ("", ("jax/vmap",), "")
+    assert (alone.baseline, alone.strategies) == ("", ("jax/vmap",))
 
 
-def test_a_baseline_that_is_asked_for_is_measured_too_and_again_as_control() -> None:
+def test_a_baseline_that_is_asked_for_is_measured_too() -> None:
     wanted = plan.with_baseline(replace(of_names("jax/vmap"), baseline="torch/func-vmap"), CATALOGUE, {"jax"}, False)
 
     assert wanted.strategies == ("torch/func-vmap", "jax/vmap")
-    assert wanted.control_name == "torch/func-vmap-again"
 
 
 def test_an_unknown_baseline_is_refused_with_the_nearest_name() -> None:

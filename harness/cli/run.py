@@ -19,14 +19,17 @@ WHAT, HOW, WHERE = "What is measured", "How it is measured", "Where it goes"
 def run(
     context: typer.Context,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A first impression: 1 pass, batch sizes 1, 16, 128.", rich_help_panel=WHAT)
+        bool,
+        typer.Option(
+            "--quick", help="A first impression: policy and cnn, batch sizes 1 and 64, 1 pass.", rich_help_panel=WHAT
+        ),
     ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Every strategy, not the leading ones only.", rich_help_panel=WHAT)
     ] = False,
     batch_size: Annotated[
         str | None,
-        typer.Option(metavar="1,8,64", help="Batch sizes.  [default: 1,4,16,64,256]", rich_help_panel=WHAT),
+        typer.Option(metavar="1,16,128", help="Batch sizes.  [default: 1,8,64]", rich_help_panel=WHAT),
     ] = None,
     strategy: Annotated[
         list[str] | None,
@@ -73,7 +76,7 @@ def run(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Timed calls to aim for per case.  [default: 1s]", rich_help_panel=HOW),
+        typer.Option(metavar="TIME", help="Timed calls to aim for per case.  [default: 1.2s]", rich_help_panel=HOW),
     ] = None,
     precision: Annotated[
         str | None,
@@ -138,6 +141,7 @@ def run(
     from harness.core.plugins import PluginError
     from harness.core.store import StoreError
     from harness.frameworks.child_process import ChildProcessFailed
+    from harness.runner import plan as plans
     from harness.runner import prepare
     from harness.runner.plan import PlanError, bind_to_cores, frameworks_of, plan_for, requested_workloads
     from harness.system.lock import Busy
@@ -153,7 +157,7 @@ def run(
             prepared = prepare.resume(options.run_folder(resume, results), plugin or (), retry, across_machines)
         else:
             catalogue = find_strategies.discover(plugin or ())
-            workloads = requested_workloads(workload or ())
+            workloads = requested_workloads(workload or (), plans.QUICK_WORKLOADS if quick else plans.DEFAULT_WORKLOADS)
             named = [catalogue.find(given).name for given in strategy or ()]
             wanted = plan_for(workloads, named or catalogue.measurable(full, frameworks_of(workloads)))
             wanted = replace(wanted, dtype=dtype, allocators=ALLOCATORS[allocator])

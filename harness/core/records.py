@@ -215,7 +215,6 @@ class Task:
         limit_s: what one case may take, build included.
         target_s: seconds of timed calls to aim for per case.
         checks: whether the checks of `harness.measure.timing_checks` are made; once per case and run is enough.
-        loads: the strategy that is really loaded, where `strategy` is a second name for it.
         environment: variables that the strategy needs before its framework is imported.
         gpu: which GPU it is measured on, for `harness.frameworks.child_process.visible`; the first if empty.
         source: where the workload is found, if not by its name: a file.
@@ -241,7 +240,6 @@ class Task:
     cpus: tuple[int, ...] | None = None
     allocator: str = "default"
     checks: bool = True
-    loads: str = ""
     source: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     gpu: str = ""

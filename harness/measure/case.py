@@ -143,29 +143,26 @@ def measure(subject: Subject, batch_size: int, next_turn: NextTurn) -> Measureme
         verdict = compare.check(fetched, references[0], task.dtype, task.quantity)
         size = sum(array.nbytes for array in fetched.values())
         columns |= {"fetch_s": fetch_s, "output_bytes": size, "device_name": adapter.device_of(first_array(output))}
-        if verdict.status is Status.OK and task.checks:
-            fetches = _fetches(subject, step, batches, (fetch_s, fetched, first_call_s))
-            problems = [
-                ("finished", timing_checks.finished(subject.fetch, output, first_call_s)),
-                ("fetch", timing_checks.fetch_time(fetches, len(fetched) * batch_size)),
-            ]
-            verdict = _with_problem(verdict, problems)
+        arrays = len(fetched) * batch_size
         del output, fetched
         if verdict.status is Status.OK:
             loops = adapter.hidden_loops(step, batches[0])
             traced = subject.instruments.compilations()
             compilations, evaluations = subject.instruments.compilations, subject.instruments.evaluations
             warm = warm_up(adapter, step, batches, task.target_s * WARMUP_SHARE, compilations)
+            if task.checks:
+                verdict = _with_problem(verdict, _problems_of_a_result(subject, step, batches, arrays, warm.times[-1]))
+        if verdict.status is Status.OK:
             warm_traces, evaluated = compilations() - traced, evaluations.count
-            timing = take_turns(
-                adapter, step, batches, next_turn, subject.fetch, warm.times[-1], calls_before_a_leak_fills_memory(warm)
-            )
+            verdicts = [verdict]
+
+            def look(number: int, output: Gradients) -> None:
+                verdicts.append(compare.check(subject.fetch(output), references[number], task.dtype, task.quantity))
+
+            most_calls = calls_before_a_leak_fills_memory(warm)
+            timing = take_turns(adapter, step, batches, next_turn, look, warm.times[-1], most_calls)
             retraces = compilations() - traced - warm_traces
-            verdicts = [
-                compare.check(output, references[n], task.dtype, task.quantity)
-                for n, output in sorted(timing.outputs.items())
-            ]
-            verdict = max([verdict, *verdicts], key=_severity)
+            verdict = max(verdicts, key=_severity)
             columns |= _columns(timing, warm) | {"retraces": retraces}
             per_instance = (evaluations.count - evaluated) / timing.calls_made / batch_size
             marks = _marks(warm, timing, retraces, loops, subject.instruments.forks(), size, per_instance)
@@ -274,12 +271,17 @@ def trial(subject: Subject, batch_size: int) -> float:
         return build_s + first_call_s + FEWEST_CALLS * min(later)
 
 
-def _fetches(
-    subject: Subject, step: Step, batches: list[Batch], first: tuple[float, Arrays, float]
-) -> Iterator[tuple[float, Arrays, float]]:
-    """(seconds of the fetch, what was fetched, seconds of the call) of the first call and of three more if asked."""
-    yield first
-    for number in range(1, 4):
+def _problems_of_a_result(
+    subject: Subject, step: Step, batches: list[Batch], arrays: int, call_s: float
+) -> Iterator[tuple[str, str]]:
+    """(requirement, what is wrong) for a result that was waited for: it is there, and changes no more."""
+    yield "finished", timing_checks.finished(subject.fetch, subject.adapter.wait(step(batches[0])), call_s)
+    yield "fetch", timing_checks.fetch_time(_fetches(subject, step, batches), arrays)
+
+
+def _fetches(subject: Subject, step: Step, batches: list[Batch]) -> Iterator[tuple[float, Arrays, float]]:
+    """(seconds of the fetch, what was fetched, seconds of the call) of up to four calls."""
+    for number in range(4):
         started = time.perf_counter()
         output = subject.adapter.wait(step(batches[number % len(batches)]))
         called = time.perf_counter()

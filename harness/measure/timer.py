@@ -11,9 +11,8 @@ import gc
 import resource
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from harness.core.problem import Batch, Gradients, Step
 from harness.core.records import FEWEST_ROUNDS
@@ -43,7 +42,8 @@ DISCARDED_SHARE = 0.1
 FETCHED_TURNS = (0, 3)
 """The last results of these turns are checked, as is that of a call after the last turn."""
 
-Fetch = Callable[[Gradients], Mapping[str, Any]]
+Look = Callable[[int, Gradients], None]
+"""Looks at a result for the batch of that number."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,6 @@ class Timing:
         outside_s: CPU seconds that the process typically used between two of its turns, when others were measured.
         turn_cpu_s: CPU seconds that it typically used within a turn.
         calls_made: calls in all, those that were discarded included.
-        outputs: some outputs of timed calls as NumPy: number of the batch -> gradients.
     """
 
     turns: tuple[Turn, ...]
@@ -93,7 +92,6 @@ class Timing:
     cores_busy: float
     system_share: float
     calls_made: int
-    outputs: Mapping[int, Mapping[str, Any]]
 
     @property
     def median_s(self) -> float:
@@ -147,7 +145,7 @@ def take_turns(
     step: Step,
     batches: list[Batch],
     next_turn: NextTurn,
-    fetch: Fetch,
+    look: Look,
     call_s: float,
     most_calls: float = float("inf"),
 ) -> Timing:
@@ -157,11 +155,12 @@ def take_turns(
 
     Args:
         next_turn: called before the first turn and after every one.
+        look: given the number of a batch and a result for it, of some timed calls and of one after the last turn; the
+            result is released afterwards.
         call_s: about what a call takes, from the warm-up.
         most_calls: after so many in all, a turn is one call: what a leak leaves memory for.
     """
     turns: list[Turn] = []
-    outputs: dict[int, Mapping[str, Any]] = {}
     between: list[float] = []
     outside: list[float] = []
     usage = Usage()
@@ -184,13 +183,13 @@ def take_turns(
             gc.enable()
         number = calls.number
         if calls.kept is not None:
-            outputs[(number - 1) % len(batches)] = fetch(calls.kept)
+            look((number - 1) % len(batches), calls.kept)
         last = Turn(round(statistics.median(calls.samples) * 1e9), len(calls.samples), sum(calls.samples))
         turns.append(last)
         between += calls.between
         del calls
         idle = time.process_time()
-    outputs[number % len(batches)] = fetch(adapter.wait(step(batches[number % len(batches)])))
+    look(number % len(batches), adapter.wait(step(batches[number % len(batches)])))
     timed = sum(turn.calls for turn in turns)
     return Timing(
         turns=tuple(turns),
@@ -201,7 +200,6 @@ def take_turns(
         cores_busy=(usage.user_s + usage.system_s) / usage.wall_s,
         system_share=usage.system_s / (usage.user_s + usage.system_s) if usage.user_s + usage.system_s else 0.0,
         calls_made=number + 1,
-        outputs=outputs,
     )
 
 

@@ -1,7 +1,7 @@
 """One worker process: it imports one framework and measures cases as its parent tells it, turn by turn.
 
-Started by `harness.runner.workers` as `python -m harness.measure.worker IN OUT`, with two pipes of their own, so that
-what a strategy reads or prints is never taken for a command or an event. One JSON object per line:
+Started by `harness.runner.worker_process` as `python -m harness.measure.worker IN OUT`, with two pipes of their own,
+so that what a strategy reads or prints is never taken for a command or an event. One JSON object per line:
 
     {"task": {...}, "batch_size": 16}     answered by {"event": "ready"}, once the case is warm, or its row
     {"turn_s": 0.05}                      answered by {"event": "turn", "call_ns": ..., "calls": ..., "timed_s": ...}
@@ -77,7 +77,9 @@ class Worker:
         started = time.perf_counter()
         self.adapter = frameworks.load(task.framework, task.threads, task.device)
         self.import_s = time.perf_counter() - started
+        gc.freeze()  # a framework is a million objects that stay: looking through them takes longer than a case's calls
         self.device = self.adapter.device(task.device)
+        self.pulse_s: float | None = None
         self.wait_s = empty_wait_s(self.adapter, self.device) if task.device != "cpu" else None
         self.instruments = Instruments(self.adapter.count_compilations(), forks, Evaluations())
 
@@ -85,7 +87,8 @@ class Worker:
         """Measure one case, whatever happens to it."""
         on_gpu = task.device == "gpu"
         before = gpu.card() if on_gpu else None
-        started, clock, pulse = datetime.now(UTC), time.perf_counter(), calibration_s()
+        started, clock = datetime.now(UTC), time.perf_counter()
+        self.pulse_s = None
         row = self._row(task, batch_size)
         if on_gpu:
             row = with_gpu(row, before, gpu.card())
@@ -95,7 +98,7 @@ class Worker:
             import_s=self.import_s,
             wait_s=self.wait_s,
             case_s=time.perf_counter() - clock,
-            pulse_s=max(pulse, calibration_s()),
+            pulse_s=self.pulse_s,
             started=started.isoformat(timespec="seconds"),
         )
         if (least := least_seconds(row)) is not None:
@@ -106,6 +109,8 @@ class Worker:
         """Tell what the last turn showed, and wait until it is this worker's turn again."""
         self.emit({"event": "ready"} if turn is None else {"event": "turn", **asdict(turn)})
         seconds: float | None = next(self.commands, {"turn_s": None})["turn_s"]
+        if turn is None or seconds is None:  # before the first turn and after the last: nobody else is at work now
+            self.pulse_s = max(self.pulse_s or 0.0, calibration_s())
         return seconds
 
     def _row(self, task: Task, batch_size: int) -> Measurement:
@@ -169,7 +174,7 @@ def with_gpu(row: Measurement, before: gpu.Card | None, after: gpu.Card | None) 
 
 def _strategy(task: Task) -> Strategy:
     """The strategy of a task, if all that it needs is installed."""
-    strategy = find_strategies.load(task.loads or task.strategy, task.plugin)
+    strategy = find_strategies.load(task.strategy, task.plugin)
     if task.device not in strategy.devices:
         raise strategy_.Unsupported(f"{task.strategy} runs on {' and '.join(strategy.devices)} only")
     for package in strategy.requires:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,9 @@ ULPS = 16
 
 FLUSHED = 2.0**14
 """... plus this many of the smallest normal numbers: hardware flushes below one, and factors of an entry are small."""
+
+PART_VALUES = 1 << 16
+"""Values of a result that are looked at together."""
 
 SUMS = ("weighted_sum", "clipped_sum")
 """Quantities that are one array per parameter, not one per instance."""
@@ -80,7 +83,7 @@ def _check(output: Mapping[str, np.ndarray[Any, Any]], reference: Reference, dty
         return Agreement(Status.DISAGREES, problem, broken=broken)
     if problem := _nonfinite(output, reference):
         return Agreement(Status.NONFINITE, problem, broken="finite")
-    rows = {name: np.asarray(output[name])[reference.instances].astype(np.float64) for name in reference.rows}
+    rows = {name: output[name][reference.instances].astype(np.float64) for name in reference.rows}
     worst = _worst(rows, reference, dtype)
     if worst is None:
         return Agreement(Status.OK, max_relative_error=0.0)
@@ -119,12 +122,12 @@ def _contract(output: Mapping[str, np.ndarray[Any, Any]], reference: Reference, 
 
 def _nonfinite(output: Mapping[str, np.ndarray[Any, Any]], reference: Reference) -> str:
     for name in reference.rows:
-        values = output[name].astype(np.float32, copy=False)
-        bad = ~np.isfinite(values.reshape(reference.batch_size, -1)).all(axis=1)
-        if bad.any():
-            instance = int(bad.argmax())
-            flat = values[instance].ravel()
-            return f"{name} of instance {instance} contains {flat[~np.isfinite(flat)][0]}"
+        for start, values in _parts(output[name], np.float32):
+            bad = ~np.isfinite(values).all(axis=1)
+            if bad.any():
+                row = int(bad.argmax())
+                flat = values[row]
+                return f"{name} of instance {start + row} contains {flat[~np.isfinite(flat)][0]}"
     return ""
 
 
@@ -157,17 +160,31 @@ def _worst(rows: Arrays, reference: Reference, dtype: str) -> tuple[float, float
 def _weighted(output: Mapping[str, np.ndarray[Any, Any]], reference: Reference, dtype: str) -> str:
     """The weighted sum of all rows must be the gradient of the weighted loss: covers rows outside the sample."""
     for name, true in reference.weighted.items():
-        found = np.tensordot(reference.weights, output[name].astype(np.float64), axes=1)
+        found = np.zeros(true.size)
+        for start, values in _parts(output[name], np.float64):
+            found += reference.weights[start : start + len(values)] @ values
         largest = float(_rowmax(reference.rows[name]).max(initial=0))
         tolerance = FACTOR * reference.weighted_error[name] + FLUSHED * SMALLEST[dtype] * reference.batch_size
         tolerance = tolerance + ULPS * EPSILON[dtype] * largest * np.abs(reference.weights).sum()
-        difference = float(np.abs(found - true).max(initial=0))
+        difference = float(np.abs(found - true.ravel()).max(initial=0))
         if difference > tolerance:
             return (
                 f"{name}: a random weighted sum of the rows differs from the gradient of the weighted loss by "
                 f"{difference:.2g}, {difference / tolerance:.2g} times the tolerance"
             )
     return ""
+
+
+def _parts(values: np.ndarray[Any, Any], dtype: type) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """A result a few rows at a time, as (first row, (rows, values in each) in `dtype`).
+
+    A part fits into a cache: a copy of the whole would take memory that some machines hand out more slowly than the
+    strategy computes.
+    """
+    rows = max(1, PART_VALUES // max(1, values[0].size)) if len(values) else 1
+    for start in range(0, len(values), rows):
+        part = values[start : start + rows]
+        yield start, part.reshape(len(part), -1).astype(dtype, copy=False)
 
 
 def _rowmax(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

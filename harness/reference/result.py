@@ -63,14 +63,14 @@ class Reference:
         what adding up the squares of n values does: about sqrt(n) roundings, in float32 at least. A term of a clipped
         sum carries the error of its norm.
         """
+        if quantity == "gradients":
+            return self
         norms = norms_of(self.rows)
         values = sum(rows[0].size for rows in self.rows.values()) if len(norms) else 0
         roundings = values**0.5 * min(EPSILON[dtype], EPSILON["float32"])
         if quantity == "norms":
             errors_of = {"norms": self.norms_error + roundings / 16 * norms}
             return replace(self, rows={"norms": norms}, row_errors=errors_of, weighted={})
-        if quantity == "gradients":
-            return self
         largest = {name: np.abs(value).max(initial=0) for name, value in self.rows.items()}
         if quantity == "weighted_sum":
             total, errors, each = self.weighted, self.weighted_error, EPSILON[dtype]

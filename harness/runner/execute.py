@@ -22,7 +22,7 @@ from harness.system.interference import UsualTime
 GPU_WORKER_BYTES = 3 << 29
 """Memory of a GPU that a worker takes: CUDA's context, the libraries' workspaces, and the results of a case."""
 
-WORKER_BYTES = 750 << 20
+WORKER_BYTES = 600 << 20
 """What a worker takes that waits for its turn: its framework, its parameters and batches, what it keeps."""
 
 
@@ -81,12 +81,12 @@ def sizes_with_reference(ledger: Ledger, workload: str) -> list[int]:
 
 
 def most_workers(wanted: Plan) -> int:
-    """How many workers may stand ready at the same time: what half the free memory holds, the GPU's too."""
-    count = available_bytes() // 2 // WORKER_BYTES
+    """How many workers may stand ready at the same time: the free memory, and the GPU's, holds more by a third."""
+    count = available_bytes() * 3 // 4 // WORKER_BYTES
     if "gpu" in wanted.devices:
         card = gpu.card(child_process.visible("gpu", wanted.gpu, os.environ))
         if card and card.free_bytes is not None:
-            count = min(count, card.free_bytes // 2 // GPU_WORKER_BYTES)
+            count = min(count, card.free_bytes * 3 // 4 // GPU_WORKER_BYTES)
     return max(2, count)
 
 

@@ -11,13 +11,19 @@ import math
 import random
 import statistics
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
 from harness.analysis.statistics import log_variance_of_median
+from harness.core.domain import usable_cores
 from harness.core.records import FEWEST_ROUNDS, Measurement
 from harness.runner.case_run import CaseRun
+
+BEGINNING_AT_A_TIME = 4
+"""Cases that are built, called for the first time, and checked side by side, before any takes a turn: most of that
+uses one core. What the first call costs is therefore an upper bound."""
 
 HOPELESS = 10.0
 """A strategy that is this many times slower than the best in every round gets the fewest rounds, unless it is the best
@@ -37,8 +43,8 @@ def run(cases: Sequence[CaseRun], baseline: str, precision: float, rng: random.R
         rng: decides who is first in each round.
     """
     standing: list[CaseRun] = []
-    for case in cases:
-        if row := case.begin():
+    for case, row in zip(cases, _begin(cases), strict=True):
+        if row:
             yield row
         else:
             standing.append(case)
@@ -59,6 +65,16 @@ def run(cases: Sequence[CaseRun], baseline: str, precision: float, rng: random.R
     baseline_s = next((row.median_s for row in rows if row.strategy == baseline), None)
     for row in rows:
         yield replace(row, baseline_s=baseline_s)
+
+
+def _begin(cases: Sequence[CaseRun]) -> Iterator[Measurement | None]:
+    """Begin all cases, as many at a time as there are cores; on a GPU, which is one, one at a time."""
+    together = BEGINNING_AT_A_TIME if all(case.task.device == "cpu" for case in cases) else 1
+    pool = ThreadPoolExecutor(min(together, len(usable_cores())))
+    try:
+        yield from pool.map(CaseRun.begin, cases)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C, whoever still waits ends with its worker
 
 
 def _rule_that_ends(case: CaseRun, standing: Sequence[CaseRun], baseline: str, precision: float) -> str:

@@ -20,6 +20,8 @@ from harness.core.strategy import Strategy
 DEFAULT_WORKLOADS = ("policy", "cnn", "mlp")
 """The smallest results first: a process that has freed large ones gets memory in another way afterwards."""
 
+QUICK_WORKLOADS = ("policy", "cnn")
+
 
 class PlanError(Exception):
     """A plan that cannot be measured here; the message says what was given and what is allowed."""
@@ -39,7 +41,6 @@ class Plan:
         allocators: memory policies, each measured: `default`, `reuse`.
         baseline: the strategy that speed-ups are relative to; empty if there is none.
         gpu: which GPU is measured, as `harness.frameworks.child_process.visible` takes it; the first if empty.
-        control: whether the baseline is measured under a second name too: how far the two are apart is noise.
         budget_s: what the whole run may take; None leaves it as long as it needs.
     """
 
@@ -47,17 +48,16 @@ class Plan:
     strategies: tuple[str, ...]
     devices: tuple[str, ...]
     workload_files: Mapping[str, str] = field(default_factory=dict)
-    batch_sizes: tuple[int, ...] = (1, 4, 16, 64, 256)
+    batch_sizes: tuple[int, ...] = (1, 8, 64)
     passes: int = 2
     dtype: str = "float32"
     limit_s: float = 60.0
-    target_s: float = 1.0
+    target_s: float = 1.2
     precision: float = 0.02
     threads: int | None = None
     cpus: tuple[int, ...] | None = None
     allocators: tuple[str, ...] = ("default",)
     baseline: str = ""
-    control: bool = True
     budget_s: float | None = None
     seed: int = 0
     gpu: str = ""
@@ -70,14 +70,9 @@ class Plan:
         """The memory policies that are measured on a device; the C library decides nothing on a GPU."""
         return self.allocators if device == "cpu" else ("default",)
 
-    @property
-    def control_name(self) -> str:
-        """The second name under which the baseline is measured; empty if it is not."""
-        return f"{self.baseline}-again" if self.control and self.baseline in self.strategies else ""
-
     def quick(self) -> Plan:
-        """A first impression: one pass over three batch sizes, with less time for each case."""
-        return replace(self, batch_sizes=(1, 16, 128), passes=1, target_s=0.25, control=False)
+        """A first impression: one pass over two batch sizes, with less time for each case."""
+        return replace(self, batch_sizes=(1, 64), passes=1, target_s=0.25)
 
 
 def plan_for(workloads: Mapping[str, str], strategies: Sequence[str]) -> Plan:
@@ -86,15 +81,15 @@ def plan_for(workloads: Mapping[str, str], strategies: Sequence[str]) -> Plan:
     return Plan(tuple(workloads), tuple(strategies), devices=("cpu",), workload_files=files)
 
 
-def requested_workloads(given: Sequence[str]) -> dict[str, str]:
+def requested_workloads(given: Sequence[str], default: Sequence[str] = DEFAULT_WORKLOADS) -> dict[str, str]:
     """Name -> where it is found, of the workloads asked for; `all` means those that `pergrad list workloads` shows.
 
-    Without any they are `DEFAULT_WORKLOADS` and those of the current folder and of installed packages.
+    Without any they are those of `default` and those of the current folder and of installed packages.
 
     Raises:
         PluginError: if there is none of a name.
     """
-    found = [find(name) for name in given or DEFAULT_WORKLOADS if name != "all"]
+    found = [find(name) for name in given or default if name != "all"]
     if "all" in given:
         found = [*map(find, DEFAULT_WORKLOADS), *builtin(), *found]
     if "all" in given or not given:
@@ -178,38 +173,26 @@ def groups(
         most_workers: how many workers may stand ready at the same time, at least 2.
     """
     rng = random.Random(plan.seed)
-    named = [(strategy.name, strategy) for strategy in strategies]
-    if plan.control_name:
-        named += [(plan.control_name, strategy) for strategy in strategies if strategy.name == plan.baseline]
     found: list[Group] = []
     for pass_number in range(1, plan.passes + 1):
         conditions = [(device, allocator) for device in plan.devices for allocator in plan.allocators_of(device)]
         for device, allocator in conditions:
-            shuffled = rng.sample(named, len(named))
+            shuffled = rng.sample(strategies, len(strategies))
             size = most_workers if plan.budget_s is None else min(most_workers, len(framework_names()) + 1)
             for number, members in enumerate(_split(_most_useful_first(plan, shuffled), plan.baseline, size), start=1):
-                heats = tuple(
-                    tuple(
-                        _task(
-                            plan, name, strategy, device, allocator, workload, pass_number, references[workload]
-                        ).only([size])
-                        for name, strategy in members
-                    )
-                    for workload in plan.workloads
-                    for size in sorted(plan.batch_sizes)
-                )
-                found.append(Group(pass_number, number, heats))
+                heats: list[tuple[Task, ...]] = []
+                for workload in plan.workloads:
+                    files = references[workload]
+                    tasks = [_task(plan, one, device, allocator, workload, pass_number, files) for one in members]
+                    heats += [tuple(task.only([size]) for task in tasks) for size in sorted(plan.batch_sizes)]
+                found.append(Group(pass_number, number, tuple(heats)))
     return found
 
 
-_Named = tuple[str, Strategy]
-"""A strategy and the name under which it is measured."""
-
-
-def _split(named: Sequence[_Named], baseline: str, size: int) -> Iterator[list[_Named]]:
+def _split(strategies: Sequence[Strategy], baseline: str, size: int) -> Iterator[list[Strategy]]:
     """Parts of at most `size`, as equal as may be, the baseline first in each."""
-    first = [entry for entry in named if entry[0] == baseline]
-    others = [entry for entry in named if entry[0] != baseline]
+    first = [strategy for strategy in strategies if strategy.name == baseline]
+    others = [strategy for strategy in strategies if strategy.name != baseline]
     count = math.ceil(len(others) / max(1, size - len(first)))
     step = math.ceil(len(others) / max(1, count))
     for start in range(0, len(others), step) if others else ():
@@ -220,7 +203,6 @@ def _split(named: Sequence[_Named], baseline: str, size: int) -> Iterator[list[_
 
 def _task(
     plan: Plan,
-    name: str,
     strategy: Strategy,
     device: str,
     allocator: str,
@@ -229,7 +211,7 @@ def _task(
     references: Mapping[int, str],
 ) -> Task:
     return Task(
-        strategy=name,
+        strategy=strategy.name,
         framework=strategy.framework,
         plugin=strategy.plugin,
         workload=workload,
@@ -246,21 +228,20 @@ def _task(
         cpus=plan.cpus,
         allocator=allocator,
         checks=pass_number == 1,
-        loads=strategy.name,
         source=plan.source(workload),
         environment=dict(strategy.environment),
         gpu="all" if strategy.every_device else plan.gpu,
     )
 
 
-def _most_useful_first(plan: Plan, named: Sequence[_Named]) -> list[_Named]:
-    """The baseline first, then one strategy of each framework in turn; the control last."""
+def _most_useful_first(plan: Plan, strategies: Sequence[Strategy]) -> list[Strategy]:
+    """The baseline first, then one strategy of each framework in turn."""
     seen: Counter[str] = Counter()
     ranked = []
-    for name, strategy in sorted(named, key=lambda entry: entry[0] != plan.baseline):
+    for strategy in sorted(strategies, key=lambda strategy: strategy.name != plan.baseline):
         seen[strategy.framework] += 1
-        ranked.append((name == plan.control_name, seen[strategy.framework], (name, strategy)))
-    return [entry for *_, entry in sorted(ranked, key=lambda entry: entry[:2])]
+        ranked.append((seen[strategy.framework], strategy))
+    return [strategy for _, strategy in sorted(ranked, key=lambda entry: entry[0])]
 
 
 CASE_S = 0.8
@@ -269,11 +250,9 @@ CASE_S = 0.8
 
 def expected_s(plan: Plan, strategies: Sequence[Strategy]) -> float:
     """About how long a run of this plan takes, on two cores, before anything is known of the machine."""
-    again = [strategy for strategy in strategies if plan.control_name and strategy.name == plan.baseline]
-    workers = [*strategies, *again]
     cases = len(plan.workloads) * len(plan.batch_sizes)
     per_pass = sum(
-        framework(strategy.framework).start_s + cases * (CASE_S + 1.1 * plan.target_s) for strategy in workers
+        framework(strategy.framework).start_s + cases * (CASE_S + 1.1 * plan.target_s) for strategy in strategies
     )
     seconds = per_pass * plan.passes * sum(len(plan.allocators_of(device)) for device in plan.devices)
     return seconds if plan.budget_s is None else min(seconds, plan.budget_s)

@@ -133,7 +133,6 @@ def describe(
         "command": command,
         "pergrad": __version__,
         "baseline": wanted.baseline,
-        "control": wanted.control_name or None,
         "machine": machine_info.describe(),
         "gpus": [card.as_json() for card in gpu_cards()],
         "environment": machine_info.environment(),

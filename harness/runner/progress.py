@@ -67,9 +67,8 @@ def measure_with_progress(prepared: Prepared) -> None:
 
 def case_count(wanted: Plan) -> int:
     """How many rows a run of this plan has when it is complete."""
-    names = len(wanted.strategies) + bool(wanted.control_name)
     conditions = sum(len(wanted.allocators_of(device)) for device in wanted.devices)
-    return names * wanted.passes * conditions * len(wanted.workloads) * len(wanted.batch_sizes)
+    return len(wanted.strategies) * wanted.passes * conditions * len(wanted.workloads) * len(wanted.batch_sizes)
 
 
 def say_what_was_left_out(run: Run) -> None:

@@ -21,7 +21,11 @@ def layer_rules(problem: Problem) -> Step:
         return rows_of(problem, parameters, batch)
 
     size = problem.batch_size
-    rows = {name: jnp.zeros((size, *value.shape), value.dtype) for name, value in problem.parameters.items()}
+    # Zeros without a device would make the second call, which is given results on one, compile again.
+    rows = {
+        name: jnp.zeros((size, *value.shape), value.dtype, device=value.sharding)
+        for name, value in problem.parameters.items()
+    }
 
     def step(batch: Batch) -> Gradients:
         nonlocal rows

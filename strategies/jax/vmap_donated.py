@@ -22,7 +22,11 @@ def vmap_donated(problem: Problem) -> Step:
         return gradient(parameters, batch)
 
     size = problem.batch_size
-    rows = {name: jnp.zeros((size, *value.shape), value.dtype) for name, value in problem.parameters.items()}
+    # Zeros without a device would make the second call, which is given results on one, compile again.
+    rows = {
+        name: jnp.zeros((size, *value.shape), value.dtype, device=value.sharding)
+        for name, value in problem.parameters.items()
+    }
 
     def step(batch: Batch) -> Gradients:
         nonlocal rows

@@ -1,7 +1,7 @@
 from pergrad import GraphProblem, Step, strategy
 
 
-@strategy(framework="tf1", source="second answer to the question, with tf.stack before the fetch")
+@strategy(framework="tf1", source="second answer to the question, with tf.stack before the fetch", full_only=True)
 def unstack_stacked(problem: GraphProblem) -> Step:
     """Like `unstack`, but the B gradients of each parameter are stacked in the graph before they are fetched.
 
