@@ -35,6 +35,7 @@ def advise(
     results: Path,
     say: Callable[[str], None],
     device: str = "cpu",
+    keep_results: bool = False,
 ) -> Advice:
     """Find the strategy to use.
 
@@ -44,6 +45,7 @@ def advise(
         results: the folder of earlier runs.
         say: told in a sentence what goes on.
         device: `cpu`, `gpu`, or one GPU, as `device_and_gpu` takes it.
+        keep_results: whether strategies are left out whose result is valid until their next call only.
 
     Raises:
         DeviceAbsent: if no framework sees the device.
@@ -73,6 +75,7 @@ def advise(
                 gpu=gpu,
             )
             found = race.candidates(catalogue, question, [*prior.bundled(), *own_prior_results(results, kind)])
+            found = [entry for entry in found if not (keep_results and entry[0].reuses_output)]
             state = race.race(question, found, until, say)
     except ChildProcessFailed as error:
         raise PluginError(f"workload {workload.name} cannot be run here: {error}") from error

@@ -26,6 +26,7 @@ class Place:
         peak_bytes: memory above the state before the build; None where the system does not tell.
         rounds: how many processes have measured it; 0 is a rough first look.
         can_win: whether it may be the fastest after all.
+        reuses_output: whether its result is valid until its next call only.
     """
 
     strategy: str
@@ -36,6 +37,12 @@ class Place:
     peak_bytes: int | None
     rounds: int
     can_win: bool
+    reuses_output: bool
+
+    @property
+    def shown(self) -> str:
+        """The strategy's name, with the sign of those that overwrite their last result."""
+        return formats.marked(self.strategy, self.reuses_output)
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ def advice(state: Race, strategies: Sequence[Strategy], found: Sequence[tuple[St
     question, ranking = state.question, state.ranking()
     rows = {name: state.rows(name)[-1] for name, _ in ranking}
     once = {name: (row.build_s or 0.0) + (row.first_call_s or 0.0) for name, row in rows.items()}
-    survivors = state.survivors()
+    survivors = next(iter(state.contests()), [])
     places = []
     soonest = min(once, key=lambda name: once[name], default="")
     times = dict(ranking)
@@ -86,6 +93,7 @@ def advice(state: Race, strategies: Sequence[Strategy], found: Sequence[tuple[St
                 peak_bytes=rows[name].peak_bytes,
                 rounds=len(state.rounds.get(name, [])),
                 can_win=name in survivors,
+                reuses_output=name in state.reusing,
             )
         )
     expected = "" if places else next(iter(race.undecided(state, found)), "")
@@ -151,23 +159,32 @@ def _answer(advice: Advice) -> str:
     elif len(advice.ranking) > 1:
         second = advice.ranking[1]
         answer += f" The next, {second.strategy}, takes {second.behind.value:.2f} times as long."
+    if first.reuses_output:
+        kept = next((place for place in advice.ranking if not place.reuses_output), None)
+        answer += " Its result is valid until the next call"
+        if kept:
+            answer += f"; if you keep results, use {kept.strategy}: {formats.duration(kept.seconds.value)} per call"
+            answer += f"{_range(kept.seconds)}"
+        answer += "."
     if first.rounds == 0:
         answer += " This is a first look only: give it more time with --within."
     return answer
 
 
 def _table(ranking: Sequence[Place]) -> list[str]:
-    width = max(len(place.strategy) for place in ranking)
+    width = max(len(place.shown) for place in ranking)
     header = f"{'':<{width}}  {'per call':>9}  {'95 % interval':>20}  {'behind':>7}  {'once':>8}  {'pays after':>11}"
     lines = [f"{header}  {'memory':>9}  measured"]
     for place in ranking:
         pays = "at once" if place.pays_after == 0 else "never" if place.pays_after is None else f"{place.pays_after:,}"
         rounds = f"{place.rounds} rounds" if place.rounds > 1 else "1 round" if place.rounds else "first look"
         lines.append(
-            f"{place.strategy:<{width}}  {formats.duration(place.seconds.value):>9}  {_range(place.seconds):>20}  "
+            f"{place.shown:<{width}}  {formats.duration(place.seconds.value):>9}  {_range(place.seconds):>20}  "
             f"{place.behind.value:>7.2f}  {formats.duration(place.once_s):>8}  {pays:>11}  "
             f"{formats.size(place.peak_bytes) if place.peak_bytes else '':>9}  {rounds}"
         )
+    if any(place.reuses_output for place in ranking):
+        lines.append(f"{formats.OVERWRITTEN}: the result is valid until the next call only.")
     lines.append(
         "behind: time over the leader's. once: build and first call; it pays after so many calls, against the "
         "strategy that starts soonest."

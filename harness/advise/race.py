@@ -76,6 +76,8 @@ class Race:
     question: Question
     first: dict[str, Measurement] = field(default_factory=dict)
     rounds: dict[str, list[Measurement]] = field(default_factory=dict)
+    reusing: frozenset[str] = frozenset()
+    """The strategies whose result is valid until their next call only."""
 
     def rows(self, name: str) -> list[Measurement]:
         """What is known of a strategy: its rounds, before them the first look; nothing if it was not measured."""
@@ -94,10 +96,19 @@ class Race:
         found = [(name, estimate) for name in self.first if (estimate := self.estimate(name))]
         return sorted(found, key=lambda entry: entry[1].value)
 
-    def survivors(self) -> list[str]:
-        """Those that can still win: the interval of their time over the leader's reaches the noise."""
+    def contests(self) -> list[list[str]]:
+        """Those that can still win: the interval of their time over the leader's reaches the noise.
+
+        Among all; and, where the leader overwrites its last result, among those that keep theirs.
+        """
         ranking = self.ranking()
-        return [name for name, time in ranking if self.can_win(name, time, *ranking[0])]
+        keeping = [place for place in ranking if place[0] not in self.reusing]
+        groups = [ranking, keeping] if keeping[:1] != ranking[:1] else [ranking]
+        return [[name for name, time in group if self.can_win(name, time, *group[0])] for group in groups if group]
+
+    def survivors(self) -> list[str]:
+        """Those that can still win a contest."""
+        return list(dict.fromkeys(name for contest in self.contests() for name in contest))
 
     def can_win(self, name: str, time: Estimate, leader: str, best: Estimate) -> bool:
         """Whether a strategy may yet turn out to be the fastest."""
@@ -152,12 +163,12 @@ def race(question: Question, found: Sequence[tuple[Strategy, float]], until: flo
         until: no measurement is begun that would probably end later.
         say: told in a sentence what goes on.
     """
-    state = Race(question)
+    state = Race(question, reusing=frozenset(strategy.name for strategy, _ in found if strategy.reuses_output))
     _first_round(state, found, until, say)
     strategies = {strategy.name: strategy for strategy, _ in found}
     for number in itertools.count():
         left = state.survivors()
-        if _is_decided(state, left, number):
+        if _is_decided(state, number):
             break
         say(f"round {number + 1}: {', '.join(left)}")
         for name in left:
@@ -222,13 +233,16 @@ def _groups(strategies: Sequence[Strategy]) -> list[list[Strategy]]:
     return list(groups.values())
 
 
-def _is_decided(state: Race, left: Sequence[str], number: int) -> bool:
+def _is_decided(state: Race, number: int) -> bool:
     """Whether another round would change nothing that matters."""
-    if len(left) < 2:
-        return number > 0 or not left
-    if number < 2:
-        return False
-    times = [estimate for name in left if (estimate := state.estimate(name))]
+    open_ = [contest for contest in state.contests() if len(contest) > 1]
+    if not open_:
+        return number > 0 or not state.survivors()
+    return number > 1 and all(_are_tied(state, contest) for contest in open_)
+
+
+def _are_tied(state: Race, names: Sequence[str]) -> bool:
+    times = [estimate for name in names if (estimate := state.estimate(name))]
     return all((statistics.ratio(time, times[0]).high or TIE) < TIE for time in times[1:])
 
 

@@ -65,6 +65,7 @@ class CaseSummary:
         verdict: whether that speed-up is beyond the noise, a value of `statistics.Verdict`; empty if there is none.
         digits: agreement with the reference in decimal digits, the worst of all passes; infinite if exact.
         retraces: the most traces or compilations within the timed calls of a pass.
+        reuses_output: whether the strategy's result is valid until its next call only.
     """
 
     conditions: Conditions
@@ -100,6 +101,12 @@ class CaseSummary:
     facts: Mapping[str, str]
     speedup: Interval = NO_SPEEDUP
     verdict: str = ""
+    reuses_output: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The strategy's name as tables show it."""
+        return formats.marked(formats.clipped(self.strategy, 60), self.reuses_output)
 
     @property
     def time_s(self) -> float:

@@ -10,6 +10,14 @@ _TIMES = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
 _PREFIXES = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"))
 _BYTES = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"))
 
+OVERWRITTEN = "↻"
+"""Stands behind the name of a strategy whose result is valid until its next call only."""
+
+
+def marked(name: str, reuses_output: bool) -> str:
+    """A strategy's name, with the sign of those that overwrite their last result."""
+    return f"{name} {OVERWRITTEN}" if reuses_output else name
+
 
 def number(value: float, digits: int = 3) -> str:
     """The value with at most `digits` significant digits and commas: 1,910."""

@@ -32,7 +32,7 @@ COLUMNS = (
     *("import_s", "build_s", "first_call_s", "fetch_s", "case_s"),
     *("floor_s", "minor_faults", "cores_busy", "system_share"),
     *("digits", "max_relative_error", "worst_parameter", "worst_instance", "peak_bytes", "output_bytes"),
-    *("retraces", "device_name", "stopping_rule", "marks", "facts"),
+    *("retraces", "device_name", "stopping_rule", "marks", "facts", "reuses_output"),
 )
 """Columns of the table of all cases, in order. Times end in `_s` (seconds)."""
 
@@ -69,6 +69,11 @@ class Panel:
         """The cases that have a time and that a log axis can show; the control says nothing new, and is none."""
         timed = [case for case in self.cases if case.estimate and case.batch_size > 0]
         return [case for case in timed if case.strategy != self.control]
+
+    @cached_property
+    def shown(self) -> dict[str, str]:
+        """Strategy -> its name as tables and figures show it."""
+        return {case.strategy: case.shown for case in self.cases}
 
     @cached_property
     def strategies(self) -> list[str]:
@@ -145,9 +150,9 @@ def _panels_of(name: str, run: Run) -> list[Panel]:
         speed = slowness[conditions._replace(quantity=""), size]
         found = tuple(passes.values())
         by_panel[conditions].append(_Case(strategy, size, found, [samples(row, speed) for row in found]))
-    counts = _parameter_counts(run.info)
+    counts, reusing = _parameter_counts(run.info), _reusing(run.info)
     return [
-        _panel(conditions, by_panel[conditions], baseline, control, counts.get(conditions.workload))
+        _panel(conditions, by_panel[conditions], baseline, control, counts.get(conditions.workload), reusing)
         for conditions in sorted(by_panel, key=_order(run.info))
     ]
 
@@ -175,11 +180,17 @@ def _order(info: Mapping[str, Any]) -> Callable[[Conditions], tuple[int, bool, C
 
 
 def _panel(
-    conditions: Conditions, found: Sequence[_Case], baseline: str, control: str, parameters: int | None
+    conditions: Conditions,
+    found: Sequence[_Case],
+    baseline: str,
+    control: str,
+    parameters: int | None,
+    reusing: frozenset[str],
 ) -> Panel:
     processes = _processes(found, baseline, control)
     spread, floor = statistics.pooled_spread(processes), _noise_floor(processes)
     cases = [summarise(conditions, c.strategy, c.batch_size, c.rows, c.passes, spread) for c in found]
+    cases = [replace(case, reuses_output=case.strategy in reusing) for case in cases]
     base = _estimates(cases, baseline)
     compared = tuple(_compared(case, base.get(case.batch_size), baseline, floor) for case in _ranked(cases))
     return Panel(conditions, baseline, control, floor, compared, parameters)
@@ -226,6 +237,15 @@ def _ranked(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
             rank[case.strategy] = min(here, rank.get(case.strategy, here))
     last = (1, math.inf)
     return sorted(cases, key=lambda case: (rank.get(case.strategy, last), case.strategy, case.batch_size))
+
+
+def _reusing(info: Mapping[str, Any]) -> frozenset[str]:
+    """The strategies whose result is valid until the next call only. Runs of before say so in the code they hold."""
+    return frozenset(
+        str(entry.get("name"))
+        for entry in _entries(info, "strategies")
+        if entry.get("reuses_output", "reuses_output=True" in str(entry.get("code")))
+    )
 
 
 def _parameter_counts(info: Mapping[str, Any]) -> dict[str, int]:

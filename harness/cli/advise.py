@@ -26,6 +26,9 @@ def advise(
     device: Device = "cpu",
     python: Pythons = None,
     plugin: Plugins = None,
+    keep_results: Annotated[
+        bool, typer.Option("--keep-results", help="Only strategies whose result outlives their next call.")
+    ] = False,
     as_json: Json = False,
     results: options.Results = Path("results"),
 ) -> None:
@@ -50,6 +53,7 @@ def advise(
             *(catalogue, workload, batch_size, quantity, dtype, until, results),
             lambda line: typer.echo(line, err=True),
             device,
+            keep_results,
         )
     except (PluginError, DeviceAbsent, Busy) as error:
         refuse(str(error))

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from harness.analysis import formats
 from harness.cli.options import Json, Plugins, discovered
 from harness.core import find_workloads
 from harness.core.plugins import PluginError
@@ -25,6 +26,7 @@ def list_strategies(as_json: Json = False, plugin: Plugins = None) -> None:
             "quantity": s.quantity,
             "summary": s.summary,
             "source": s.source,
+            "reuses_output": s.reuses_output,
             "full_only": s.full_only,
         }
         for s in catalogue.strategies
@@ -36,9 +38,10 @@ def list_strategies(as_json: Json = False, plugin: Plugins = None) -> None:
     if as_json:
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return
-    width = max((len(entry["name"]) for entry in entries), default=0)
-    for entry in entries:
-        typer.echo(f"{entry['name']:<{width}}  {entry['summary']}")
+    names = [formats.marked(entry["name"], entry.get("reuses_output", False)) for entry in entries]
+    width = max(map(len, names), default=0)
+    for name, entry in zip(names, entries, strict=True):
+        typer.echo(f"{name:<{width}}  {entry['summary']}")
 
 
 @app.command("workloads")

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from operator import methodcaller
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def _begin(cases: Sequence[CaseRun]) -> Iterator[Measurement | None]:
     together = BEGINNING_AT_A_TIME if all(case.task.device == "cpu" for case in cases) else 1
     pool = ThreadPoolExecutor(min(together, len(usable_cores())))
     try:
-        yield from pool.map(CaseRun.begin, cases)
+        yield from pool.map(methodcaller("begin"), cases)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C, whoever still waits ends with its worker
 

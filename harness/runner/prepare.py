@@ -204,6 +204,7 @@ def _describe_strategy(strategy: Strategy) -> dict[str, Any]:
         "summary": strategy.summary,
         "docstring": strategy.docstring,
         "source": strategy.source,
+        "reuses_output": strategy.reuses_output,
         "code": strategy.code,
         "path": "/".join(strategy.path.parts[-3:]),
     }

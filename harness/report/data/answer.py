@@ -49,6 +49,14 @@ def of(panel: Panel, naming: bool = False) -> Answer:
     return _at(panel, sizes[-1], where)
 
 
+def keeping(panel: Panel, batch_size: int) -> CaseSummary | None:
+    """The fastest strategy whose results stay valid, where one that overwrites its last result is faster still."""
+    lines = panel.at(batch_size)
+    if not lines or not lines[0].reuses_output:
+        return None
+    return next((line for line in lines if not line.reuses_output), None)
+
+
 def leaders(panel: Panel, batch_size: int) -> tuple[str, ...]:
     """The fastest strategy at a batch size and those that are not slower beyond noise floor and interval.
 
@@ -88,6 +96,8 @@ def _at(panel: Panel, batch_size: int, where: str) -> Answer:
         )
     versus, supported = _against_baseline(panel, best, batch_size)
     sentence = f"{start}, use {_choice(tied)}: {formats.duration(best.time_s)} per call, {versus}."
+    if best.reuses_output:
+        sentence += f" Its result is valid until the next call{_to_keep(keeping(panel, batch_size))}."
     if not supported:
         sentence = f"{start} there is no recommendation: {versus}."
     return Answer(sentence, supported, batch_size, tied)
@@ -109,6 +119,13 @@ def _against_baseline(panel: Panel, best: CaseSummary, batch_size: int) -> tuple
     gain = f"{formats.factor(speedup.value)} times {formats.factor_interval(speedup)}"
     floor = formats.percent(panel.floor.factor)
     return f"the gain of {name} over {baseline}, {gain}, does not clearly exceed the noise floor of {floor}", False
+
+
+def _to_keep(kept: CaseSummary | None) -> str:
+    if kept is None:
+        return ", as that of every strategy measured here"
+    name = formats.clipped(kept.strategy, 40)
+    return f"; if you keep results, use {name}: {formats.duration(kept.time_s)} per call"
 
 
 def _choice(tied: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.analysis import formats, statistics
 from harness.analysis.statistics import Verdict
@@ -57,6 +57,15 @@ class Best:
     time: str
     leads: bool
     """The fastest of all frameworks, or not to be told from it."""
+    reuses_output: bool
+    """Whether its result is valid until its next call only."""
+    kept: str = ""
+    """The framework's fastest strategy whose results stay valid, with its time, where this one's do not."""
+
+    @property
+    def shown(self) -> str:
+        """The strategy's name, with the sign of those that overwrite their last result."""
+        return formats.marked(self.strategy, self.reuses_output)
 
 
 @dataclass(frozen=True)
@@ -103,8 +112,11 @@ def _row(need: Need, found: Sequence[Series], rows: Sequence[Series], size: int)
     best: dict[str, Best] = {}
     for one in found:
         name = one.strategy.split("/")[0]
+        time, reuses = formats.duration(one.time(size).value), one.lines[size].reuses_output
         if name not in best:
-            best[name] = Best(one.strategy, formats.duration(one.time(size).value), _leads(one, found[0], size))
+            best[name] = Best(one.strategy, time, _leads(one, found[0], size), reuses)
+        elif best[name].reuses_output and not best[name].kept and not reuses:
+            best[name] = replace(best[name], kept=f"{one.strategy}, {time}")
     return Row(need, best, _against_rows(found, rows, size) if need.without_rows else "")
 
 

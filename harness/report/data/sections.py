@@ -123,7 +123,7 @@ def _without_rows(panel: Panel, other: Panel) -> list[WithoutRows]:
     return [
         WithoutRows(
             title,
-            formats.clipped(line.strategy, 60),
+            line.shown,
             formats.duration(line.time_s),
             f"{formats.speedup(statistics.ratio(rows.estimate, line.estimate), short=True)} than "
             f"{formats.clipped(rows.strategy, 40)}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import formats, statistics
@@ -24,6 +24,8 @@ class Sides:
     conditions: tuple[str, ...]
     rows: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     """Strategy, and per condition the time and what it is against the first condition; the fastest first."""
+    shown: Mapping[str, str]
+    """Strategy -> its name as tables show it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,11 @@ def tables(found: Sequence[Sides]) -> list[Table]:
 
 def _table(dimension: str, conditions: tuple[str, ...], group: Sequence[Sides]) -> Table:
     most = _MANY if len(group) == 1 else _FEW
-    rows = [(name, f"{one.title}, B={one.batch_size:,}", cells) for one in group for name, cells in one.rows[:most]]
+    rows = [
+        (one.shown[name], f"{one.title}, B={one.batch_size:,}", cells)
+        for one in group
+        for name, cells in one.rows[:most]
+    ]
     return Table(dimension, conditions, tuple(rows), sum(len(one.rows) for one in group) - len(rows))
 
 
@@ -74,7 +80,7 @@ def _sides(group: Sequence[Panel], dimension: str) -> Sides | None:
     place = group[0].conditions
     conditions = tuple(getattr(panel.conditions, dimension) for panel in group)
     title = f"{place.workload}, {place.quantity}" + (f", {place.device}" if dimension != "device" else "")
-    return Sides(dimension, title, size, conditions, tuple(rows))
+    return Sides(dimension, title, size, conditions, tuple(rows), group[0].shown)
 
 
 def _lines(panel: Panel) -> dict[tuple[str, int], CaseSummary]:

@@ -64,6 +64,12 @@ class Column:
 
 MEASURES = (
     Column("status", "what became of the case, in its worst pass", numeric=False),
+    Column(
+        "result",
+        "kept: it stays as it is; overwritten (↻): it is valid until the strategy's next call only, which saves the "
+        "price of fresh memory",
+        numeric=False,
+    ),
     Column("time per call", "median over processes of the median over turns, and its 95 % interval"),
     Column("against the baseline", "ratio of the two times with direction and 95 % interval, or a tie"),
     Column("build", "everything before the first call: graph, tracing set up, wrappers; paid once"),
@@ -92,8 +98,9 @@ class Shown:
     batch_size: str
     status: str
     sign: str
+    result: str
     cells: tuple[tuple[str, str], ...]
-    """The numbers of `MEASURES` between status and remarks: value, and what stands small beside it."""
+    """The numbers of `MEASURES` between result and remarks: value, and what stands small beside it."""
     remarks: str
     detail: str
 
@@ -143,10 +150,10 @@ def matrix(panel: Panel) -> Matrix:
     best = {size: leaders(panel, size) for size in sizes}
     records = {(line.strategy, line.batch_size): line for line in panel.cases}
     frameworks = {case.strategy: case.framework for case in panel.cases}
-    rows = [
-        (name, frameworks[name], tuple(_cell(panel, records.get((name, size)), name in best[size]) for size in sizes))
-        for name in panel.strategies
-    ]
+    rows = []
+    for name in panel.strategies:
+        cells = tuple(_cell(panel, records.get((name, size)), name in best[size]) for size in sizes)
+        rows.append((panel.shown[name], frameworks[name], cells))
     return Matrix(tuple(f"{size:,}" for size in sizes), tuple(rows))
 
 
@@ -176,11 +183,12 @@ def _line(panel: Panel, names: Sequence[str], line: CaseSummary) -> Shown:
     where = formats.clipped(line.worst_parameter, 30)
     return Shown(
         dimensions=tuple(formats.clipped(getattr(panel.conditions, name), 60) for name in names),
-        strategy=formats.clipped(line.strategy, 60),
+        strategy=line.shown,
         framework=line.framework,
         batch_size=f"{line.batch_size:,}",
         status=captions.words(status.value),
         sign=SIGNS[status],
+        result="overwritten" if line.reuses_output else "kept",
         cells=(
             time,
             _with_verdict(against(panel, line), line.verdict),

@@ -92,8 +92,8 @@ def first_call(panel: Panel, folder: Path, name: str) -> Chart | None:
     cases = reached[reached["strategy"].isin(leading(panel, reached))]
     common = int(reached["batch_size"].max())
     names = [
-        drawing.label(name, 26) + ("" if size == common else f" (B={size:,})")
-        for name, size in zip(cases["strategy"], cases["batch_size"], strict=True)
+        formats.marked(drawing.label(name, 26), reuses) + ("" if size == common else f" (B={size:,})")
+        for name, size, reuses in zip(cases["strategy"], cases["batch_size"], cases["reuses_output"], strict=True)
     ]
     figure, axes = _row_canvas(names)
     clocks = cases[[column for column, _, _ in CLOCKS]].where(lambda values: values > 0)  # a log axis has no 0
@@ -146,7 +146,7 @@ def _lines(panel: Panel, cases: pd.DataFrame, axes: Axes) -> list[Pick]:
     ends, picks = [], []
     for number, (name, lines) in enumerate(cases.groupby("strategy", sort=False)):
         strategy, look, gid = str(name), found[str(name)], drawing.line_id(number)
-        picks.append(Pick(number, strategy, look.role, strategy in coloured))
+        picks.append(Pick(number, panel.shown[strategy], look.role, strategy in coloured))
         y, low, high = (_with_gaps(sizes, lines, column) for column in _TIMES)
         if strategy not in coloured:
             axes.add_line(Line2D(sizes, y, color=LIGHT["faint"], linewidth=1, zorder=2, gid=gid, **_dots(y)))
@@ -158,7 +158,8 @@ def _lines(panel: Panel, cases: pd.DataFrame, axes: Axes) -> list[Pick]:
         axes.add_line(line)
         x, last = int(lines["batch_size"].iloc[-1]), float(lines["time_s"].iloc[-1])
         early = f" at {x:,}" if x < sizes[-1] else ""
-        ends.append(End(x, last, f"{drawing.label(strategy, 24)}  {formats.duration(last)}{early}", look.role, gid))
+        named = formats.marked(drawing.label(strategy, 24), bool(lines["reuses_output"].iloc[-1]))
+        ends.append(End(x, last, f"{named}  {formats.duration(last)}{early}", look.role, gid))
     label_ends(axes, ends)
     return picks
 
@@ -265,7 +266,8 @@ def _duration(value: float) -> str:
 def _colours(cases: pd.DataFrame) -> str:
     count = cases["strategy"].nunique()
     more = f" {count - LABELLED} more strategies are grey; all are in the table." if count > LABELLED else ""
-    return f"One hue per framework, one marker and dash per strategy.{more}"
+    reused = f" {formats.OVERWRITTEN}: valid until the next call only." if cases["reuses_output"].any() else ""
+    return f"One hue per framework, one marker and dash per strategy.{reused}{more}"
 
 
 def _caption(*sentences: str) -> str:

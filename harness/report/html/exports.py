@@ -37,7 +37,10 @@ _COSTS = (
     *("over_memory_floor", "once_s", "pays_after", "pays", "digits", "exponent", "exponent_low", "exponent_high"),
 )
 _OVERTAKINGS = (*_PLACE, "before", "after", "batch_size", "batch_size_low", "batch_size_high")
-_NEEDS = ("run", "workload", "batch_size", "quantity", "framework", "strategy", "time", "leads")
+_NEEDS = (
+    *("run", "workload", "batch_size", "quantity", "framework"),
+    *("strategy", "time", "leads", "reuses_output", "kept"),
+)
 _CLAIMS = ("run", "claim", "source", "ruling", "numbers", "why")
 _PUBLISHED = ("run", "source", "work", "published", "here")
 _SIDES = ("dimension", "what", "batch_size", "strategy", "condition", "time", "against_first")

@@ -19,6 +19,7 @@ from harness.analysis.panels import run_names
 from harness.core.domain import DEVICE_NAMES
 from harness.core.records import MarkKind
 from harness.core.store import Run
+from harness.report.data import answer as answers
 from harness.report.data import captions, claims, costs, needs, published, run_info, side_by_side, sources, tables
 from harness.report.data.answer import Answer
 from harness.report.data.claims import Judged
@@ -204,7 +205,10 @@ def _glance(section: Section) -> Glance:
         return Glance(section, "no recommendation", "", "")
     best = section.panel.at(answer.batch_size)[0]
     others = len(answer.leaders) - 1
-    use = formats.clipped(best.strategy, 40) + (f", or {others} tied with it" if others else "")
+    use = formats.marked(formats.clipped(best.strategy, 40), best.reuses_output)
+    use += f", or {others} tied with it" if others else ""
+    if kept := answers.keeping(section.panel, answer.batch_size):
+        use += f"; to keep results {formats.clipped(kept.strategy, 40)}, {formats.duration(kept.time_s)}"
     against = tables.against(section.panel, best)
     return Glance(section, use, formats.duration(best.time_s), " ".join(word for word in against if word))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.analysis import formats
 from harness.report.data import captions
+from harness.report.data.needs import Best
 from harness.report.data.sections import Section
 from harness.report.html.page import Contents, Verdicts
 
@@ -58,10 +59,7 @@ def _of_run(said: Verdicts, named: bool) -> list[str]:
         rows = [
             (
                 row.need.title,
-                *(
-                    f"{row.best[f].strategy}, {row.best[f].time}" if f in row.best else "not measured"
-                    for f in decision.frameworks
-                ),
+                *(_best(row.best[f]) if f in row.best else "not measured" for f in decision.frameworks),
             )
             for row in decision.rows
         ]
@@ -69,6 +67,10 @@ def _of_run(said: Verdicts, named: bool) -> list[str]:
     rows = [(j.claim.text, f"{j.finding.sign} {j.finding.ruling}", j.finding.numbers) for j in said.claims]
     blocks += [f"## The question's claims, measured{suffix}", _table(("claim", "verdict", "numbers"), rows)]
     return blocks
+
+
+def _best(best: Best) -> str:
+    return f"{best.shown}, {best.time}" + (f" (kept: {best.kept})" if best.kept else "")
 
 
 def _conditions(section: Section, several: bool) -> str:
