@@ -13,7 +13,7 @@ from harness.cli import options
 from harness.cli.options import ALLOCATORS, Plugins, Pythons, Reports, Results, refuse
 from harness.core.domain import DTYPES
 
-WHAT, HOW, WHERE = "What is measured", "How it is measured", "Where it goes"
+WHAT, HOW, WHERE, FLEET = "What is measured", "How it is measured", "Where it goes", "On several machines"
 
 
 def run(
@@ -123,6 +123,34 @@ def run(
     name: Annotated[
         str | None, typer.Option(help="Name of the run's folder.  [default: date and time]", rich_help_panel=WHERE)
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="local:2|ADDRESS|FILE",
+            help="Measure on the machines of this Dask cluster: its scheduler's address, or its scheduler file.",
+            rich_help_panel=FLEET,
+        ),
+    ] = None,
+    spread: Annotated[
+        bool,
+        typer.Option(
+            "--spread", help="Divide the plan among machines of one kind.  [the default]", rich_help_panel=FLEET
+        ),
+    ] = False,
+    each: Annotated[
+        bool,
+        typer.Option("--each", help="Measure the whole plan on every kind of machine.", rich_help_panel=FLEET),
+    ] = False,
+    across_versions: Annotated[
+        bool,
+        typer.Option("--across-versions", help="Even if machines differ in versions.", rich_help_panel=FLEET),
+    ] = False,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=0.42", help="What an hour of a kind of machine costs; repeatable.", rich_help_panel=FLEET
+        ),
+    ] = None,
     results: Results = Path("results"),
     reports: Reports = Path("reports"),
 ) -> None:
@@ -137,9 +165,11 @@ def run(
     from dataclasses import replace
 
     from harness import session
+    from harness.cli import fleet as on_fleet
     from harness.core import find_strategies
     from harness.core.plugins import PluginError
     from harness.core.store import StoreError
+    from harness.fleet.kinds import FleetError
     from harness.frameworks.child_process import ChildProcessFailed
     from harness.runner import plan as plans
     from harness.runner import prepare
@@ -151,9 +181,18 @@ def run(
     options.use_pythons(python)
     options.one_of("--dtype", dtype, tuple(DTYPES))
     options.one_of("--allocator", allocator, tuple(ALLOCATORS))
+    if spread and each:
+        refuse("--spread divides the plan among machines, --each measures all of it on every kind; give one of them")
+    prices = on_fleet.prices(price or ())
+    fleet = on_fleet.fleet(cluster, each, across_versions, prices, bool(python))
     try:
         if resume is not None:
             _refuse_other_options(context)
+        if resume is not None and fleet:
+            folder = options.run_folder(resume, results)
+            status = on_fleet.engine().resume(fleet, folder, plugin or (), retry, across_machines, reports)
+            raise typer.Exit(status)
+        if resume is not None:
             prepared = prepare.resume(options.run_folder(resume, results), plugin or (), retry, across_machines)
         else:
             catalogue = find_strategies.discover(plugin or ())
@@ -174,24 +213,35 @@ def run(
                 "baseline": baseline,
             }
             wanted = replace(wanted, **{key: value for key, value in given.items() if value is not None})
-            wanted = bind_to_cores(wanted)
+            command = shlex.join(["pergrad", *sys.argv[1:]])
+            folder = prepare.new_folder(results, name)
+            if fleet:
+                status = on_fleet.engine().start(
+                    fleet,
+                    wanted,
+                    catalogue,
+                    device,
+                    folder,
+                    reports,
+                    command=command,
+                    may_add_baseline=not strategy,
+                )
+                raise typer.Exit(status)
             prepared = prepare.start(
-                wanted,
-                catalogue,
-                device,
-                prepare.new_folder(results, name),
-                command=shlex.join(["pergrad", *sys.argv[1:]]),
-                may_add_baseline=not strategy,
+                bind_to_cores(wanted), catalogue, device, folder, command=command, may_add_baseline=not strategy
             )
         status = session.measure_and_report(prepared, reports)
-    except (PluginError, PlanError, StoreError, Busy) as error:
+    except (PluginError, PlanError, StoreError, Busy, FleetError) as error:
         refuse(str(error))
     except ChildProcessFailed as error:
         refuse(f"a workload cannot be loaded here: {error}; choose others with --workload, or install what it needs")
     raise typer.Exit(status)
 
 
-WITH_RESUME = {"resume", "retry", "across_machines", "plugin", "python", "results", "reports"}
+WITH_RESUME = {
+    *("resume", "retry", "across_machines", "plugin", "python", "results", "reports"),
+    *("cluster", "spread", "across_versions"),
+}
 
 
 def _refuse_other_options(context: typer.Context) -> None:

@@ -135,6 +135,8 @@ class Measurement:
     """Which heat of its pass it took part in: strategies of one heat take turns; each heat has the baseline in it."""
     baseline_s: float | None = None
     """`median_s` of the baseline in that heat."""
+    machine: str = ""
+    """Which machine of a fleet measured it; empty where there was only one."""
     warmup_calls: int | None = None
     stopping_rule: str = ""
     """Which rule ended the turns: `precision`, `time`, `few rounds` or `hopeless`; `rounds` in older runs."""

@@ -13,17 +13,17 @@ from harness.analysis.compare import machine_differences
 from harness.core import find_strategies, find_workloads, store
 from harness.core.domain import __version__, device_and_gpu
 from harness.core.find_strategies import Catalogue
-from harness.core.framework import framework, framework_names
+from harness.core.framework import framework
 from harness.core.store import StoreError
 from harness.core.strategy import Strategy
 from harness.core.workload import Workload
 from harness.frameworks import DeviceAbsent, child_process
 from harness.reference.workload_info import workload_info
+from harness.runner.look import Look, look, sees, versions
 from harness.runner.plan import Plan, PlanError, with_baseline
-from harness.system import detect, lock, roofline
+from harness.system import detect, lock
 from harness.system import info as machine_info
 from harness.system.detect import Seen
-from harness.system.gpu import cards as gpu_cards
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ def start(
     *,
     command: str = "",
     may_add_baseline: bool = True,
+    elsewhere: Look | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """Make a new run folder for a plan, which is given a baseline if it names none.
 
@@ -59,6 +61,8 @@ def start(
         device: what `device_and_gpu` takes; None for every kind that is found.
         command: the command line that repeats the run; empty if it was not started by one.
         may_add_baseline: whether a loop may be added to the strategies, where none of them is one.
+        elsewhere: the machine that it is measured on; this one if None.
+        about: what else `run.json` is to hold.
 
     Raises:
         PlanError: if a device is asked for that no framework sees.
@@ -68,25 +72,36 @@ def start(
     """
     named = [catalogue.find(name) for name in dict.fromkeys((*wanted.strategies, *filter(None, [wanted.baseline])))]
     store.check_writable(folder.parent)
+    try:
+        kind, gpu = device_and_gpu(device) if device else (None, "")
+        found = elsewhere or _look_here(sorted({s.framework for s in named}), kind, gpu, wanted)
+    except (ValueError, DeviceAbsent) as error:
+        raise PlanError(str(error)) from error
+    wanted = replace(wanted, devices=found.devices, gpu=gpu)
+    wanted = with_baseline(wanted, catalogue, may_be_baseline(wanted.devices, found.frameworks), may_add_baseline)
+    chosen = [catalogue.find(name) for name in wanted.strategies]
+    store.create(folder, {**describe(wanted, catalogue, chosen, found, command), **(about or {})})
+    return Prepared(folder, wanted, catalogue, chosen, dict(found.frameworks))
+
+
+def _look_here(names: Sequence[str], kind: str | None, gpu: str, wanted: Plan) -> Look:
     if measuring := lock.holder():
         raise lock.Busy(measuring)
     print("Looking at the machine and the frameworks ...", file=sys.stderr)
-    try:
-        kind, gpu = device_and_gpu(device) if device else (None, "")
-        seen = detect.detect(sorted({s.framework for s in named}), wanted.threads, gpu)
-        if kind == "gpu":
-            detect.require_gpu(seen)
-    except (ValueError, DeviceAbsent) as error:
-        raise PlanError(str(error)) from error
-    wanted = replace(wanted, devices=devices(kind, seen), gpu=gpu)
-    wanted = with_baseline(wanted, catalogue, may_be_baseline(wanted.devices, seen), may_add_baseline)
-    chosen = [catalogue.find(name) for name in wanted.strategies]
-    store.create(folder, describe(wanted, catalogue, chosen, seen, command))
-    return Prepared(folder, wanted, catalogue, chosen, seen)
+    return look(names, kind, gpu, wanted.threads, wanted.dtype)
 
 
-def resume(folder: Path, plugins: Sequence[Path], retry: bool, across_machines: bool) -> Prepared:
+def resume(
+    folder: Path,
+    plugins: Sequence[Path],
+    retry: bool,
+    across_machines: bool,
+    elsewhere: Look | None = None,
+) -> Prepared:
     """Go on with a run: its missing cases only, failed ones again with `retry`.
+
+    Args:
+        elsewhere: the machine that it goes on with; this one if None.
 
     Raises:
         StoreError: if there is no run, or this machine or its packages are not those it was started with.
@@ -94,7 +109,7 @@ def resume(folder: Path, plugins: Sequence[Path], retry: bool, across_machines: 
     """
     run = store.load(folder)
     wanted = plan_of(run.info)
-    if (differing := differences(run.info)) and not across_machines:
+    if (differing := differences(run.info, elsewhere)) and not across_machines:
         raise StoreError(
             f"{folder} was measured under other conditions ({'; '.join(differing)}); "
             "start a new run, or mix them knowingly with --across-machines"
@@ -104,26 +119,18 @@ def resume(folder: Path, plugins: Sequence[Path], retry: bool, across_machines: 
     return Prepared(folder, wanted, catalogue, chosen, dict(run.info["frameworks"]), retry)
 
 
-def devices(asked: str | None, seen: dict[str, Seen]) -> tuple[str, ...]:
-    """The kinds of device to measure; a kind that no framework sees is measured only if it was asked for."""
-    found = {device["kind"] for answer in seen.values() for device in answer["devices"]}
-    if asked in ("cpu", "gpu"):
-        return (asked,)
-    return ("cpu", "gpu") if asked == "all" or "gpu" in found else ("cpu",)
-
-
 def may_be_baseline(kinds: Sequence[str], seen: Mapping[str, Seen]) -> set[str]:
     """The frameworks whose plain loop may be the baseline.
 
     On a GPU a loop whose results come back in every call would measure the bus.
     """
     there = {name for name, answer in seen.items() if answer["status"] == "ok"}
-    staying = {name for name in there if _sees(seen[name], "gpu") and framework(name).stays_on_device}
+    staying = {name for name in there if sees(seen[name], "gpu") and framework(name).stays_on_device}
     return staying if staying and "gpu" in kinds else there
 
 
 def describe(
-    wanted: Plan, catalogue: Catalogue, chosen: Sequence[Strategy], seen: Mapping[str, Seen], command: str
+    wanted: Plan, catalogue: Catalogue, chosen: Sequence[Strategy], found: Look, command: str
 ) -> dict[str, Any]:
     """Everything about a run that is known before it is measured, the machine's ceilings included."""
     return {
@@ -133,12 +140,12 @@ def describe(
         "command": command,
         "pergrad": __version__,
         "baseline": wanted.baseline,
-        "machine": machine_info.describe(),
-        "gpus": [card.as_json() for card in gpu_cards()],
-        "environment": machine_info.environment(),
-        "versions": _versions(seen),
-        "frameworks": seen,
-        "ceilings": _ceilings(wanted, seen),
+        "machine": found.machine,
+        "gpus": found.gpus,
+        "environment": found.environment,
+        "versions": found.versions,
+        "frameworks": found.frameworks,
+        "ceilings": found.ceilings,
         "plan": asdict(wanted),
         "strategies": [_describe_strategy(strategy) for strategy in chosen],
         "workloads": [
@@ -160,40 +167,22 @@ def plan_of(info: Mapping[str, Any]) -> Plan:
     return Plan(**{"baseline": str(info.get("baseline") or ""), **values})
 
 
-def differences(info: Mapping[str, Any]) -> list[str]:
-    """In what this machine and its packages differ from those a run was started on."""
-    here, there = machine_info.describe(), info.get("machine", {})
-    found = machine_differences(there, here)
-    names = sorted(info.get("frameworks") or {})
-    elsewhere = {name for name in names if child_process.python_of(name) != sys.executable}
-    seen = detect.detect(sorted(elsewhere), None) if elsewhere else {}
-    installed, recorded = _versions(seen), info.get("versions", {})
+def differences(info: Mapping[str, Any], elsewhere: Look | None = None) -> list[str]:
+    """In what a machine and its packages differ from those a run was started on; this machine without another."""
+    found = machine_differences(info.get("machine", {}), elsewhere.machine if elsewhere else machine_info.describe())
+    installed, recorded = elsewhere.versions if elsewhere else _versions_here(info), info.get("versions", {})
     for package in sorted(set(installed) | set(recorded)):
         if installed.get(package) != recorded.get(package):
             found.append(f"{package}: {recorded.get(package)} there, {installed.get(package)} here")
     return found
 
 
-def _versions(seen: Mapping[str, Seen]) -> dict[str, str]:
-    """Versions of packages: this interpreter's, and those of frameworks that have one of their own."""
-    elsewhere = [name for name in seen if child_process.python_of(name) != sys.executable]
-    own = [seen[name].get("versions") or {} for name in elsewhere]
-    return {package: version for found in (machine_info.versions(), *own) for package, version in found.items()}
-
-
-def _ceilings(wanted: Plan, seen: Mapping[str, Seen]) -> dict[str, Any]:
-    """Device -> its ceiling; a GPU is measured with a framework that sees one."""
-    found = {}
-    for device in wanted.devices:
-        able = [name for name in framework_names() if device in framework(name).rooflines]
-        chosen = next((name for name in able if device == "cpu" or _sees(seen.get(name), device)), None)
-        measured = roofline.measure(chosen, device, wanted.threads, wanted.dtype, wanted.gpu) if chosen else None
-        found[device] = asdict(measured) if measured else None
-    return found
-
-
-def _sees(seen: Seen | None, device: str) -> bool:
-    return seen is not None and any(entry["kind"] == device for entry in seen["devices"])
+def _versions_here(info: Mapping[str, Any]) -> dict[str, str]:
+    """Of this interpreter, and of those that frameworks of the run have for themselves here."""
+    elsewhere = [
+        name for name in sorted(info.get("frameworks") or {}) if child_process.python_of(name) != sys.executable
+    ]
+    return versions(detect.detect(elsewhere, None) if elsewhere else {})
 
 
 def _describe_strategy(strategy: Strategy) -> dict[str, Any]:

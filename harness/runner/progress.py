@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,14 +13,18 @@ from harness.core import store
 from harness.core.records import Measurement, SkipCause
 from harness.core.store import Run
 from harness.runner import execute, plan
-from harness.runner.ledger import Ledger
+from harness.runner.ledger import Ledger, OnRow
 from harness.runner.plan import Plan
 from harness.runner.prepare import Prepared
 from harness.system import diagnostics, gpu
 
 
-def announce(prepared: Prepared) -> None:
-    """Say what will be measured, and what cannot be."""
+def announce(prepared: Prepared, here: bool = True) -> None:
+    """Say what will be measured, and what cannot be.
+
+    Args:
+        here: whether it is measured on this machine, so that its GPUs are worth a look.
+    """
     wanted = prepared.wanted
     for broken in prepared.catalogue.unavailable:
         print(f"{broken.name}: unavailable: {broken.reason}", file=sys.stderr)
@@ -29,9 +35,10 @@ def announce(prepared: Prepared) -> None:
         for kind in wanted.devices:
             if kind not in {device["kind"] for device in answer["devices"]}:
                 why = (answer.get("missing") or {}).get(kind, "")
-                said = f"sees no {kind} on this machine{why and f' ({why})'}; its cases are marked unavailable"
+                where = "on this machine" if here else "there"
+                said = f"sees no {kind} {where}{why and f' ({why})'}; its cases are marked unavailable"
                 print(f"{framework}: {said}", file=sys.stderr)
-    for finding in diagnostics.gpus(gpu.cards(), prepared.seen):
+    for finding in diagnostics.gpus(gpu.cards(), prepared.seen) if here else ():
         if finding.level == diagnostics.WARNING:
             print(f"{finding.what}: {finding.found}; {finding.do}", file=sys.stderr)
     sizes = ", ".join(map(str, wanted.batch_sizes))
@@ -47,22 +54,41 @@ def announce(prepared: Prepared) -> None:
 
 def measure_with_progress(prepared: Prepared) -> None:
     """Run the sweep with a progress bar, or with a line per case where nobody watches a bar."""
-    console = Console(stderr=True)
-    total = case_count(prepared.wanted)
     done = len(store.load(prepared.folder).rows)
+    with shown(case_count(prepared.wanted), done, "computing the reference") as (on_row, _):
+        execute.sweep(ledger_of(prepared, on_row))
+
+
+def ledger_of(prepared: Prepared, on_row: OnRow) -> Ledger:
+    """The ledger of a prepared run."""
+    return Ledger(prepared.wanted, prepared.chosen, prepared.seen, prepared.folder, on_row, prepared.retry)
+
+
+@contextlib.contextmanager
+def shown(total: int, done: int, first: str, naming: bool = True) -> Iterator[tuple[OnRow, Callable[[str], None]]]:
+    """A progress bar, or a line per case where nobody watches a bar: what is called for each row, and what says more.
+
+    Args:
+        total: rows of the finished run.
+        done: rows that are there already.
+        first: what stands beside the bar until there is something else to say.
+        naming: whether the bar names the last row; otherwise only what is said stands there.
+    """
+    console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("computing the reference", total=total, completed=done)
+        bar = progress.add_task(first, total=total, completed=done)
 
         def on_row(row: Measurement) -> None:
-            line = f"{row.workload} {row.strategy} B={row.batch_size} pass {row.pass_number}: {row.status}"
-            progress.update(bar, advance=1, description=line)
+            where = f" on {row.machine}" if row.machine else ""
+            line = f"{row.workload} {row.strategy} B={row.batch_size} pass {row.pass_number}{where}: {row.status}"
+            progress.update(bar, advance=1, description=line if naming else None)
             if row.status.is_failure or not console.is_terminal:
                 console.print(
                     f"{line}{': ' if row.reason else ''}{row.reason}", markup=False, highlight=False, soft_wrap=True
                 )
 
-        execute.sweep(Ledger(prepared.wanted, prepared.chosen, prepared.seen, prepared.folder, on_row, prepared.retry))
+        yield on_row, lambda text: progress.update(bar, description=text)
 
 
 def case_count(wanted: Plan) -> int:

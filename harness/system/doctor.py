@@ -86,24 +86,34 @@ def examine() -> Examination:
     except PluginError as error:
         catalogue, contradiction = Catalogue(()), str(error)
     broken = {plugin.name: plugin.reason for plugin in catalogue.unavailable}
-    about = info.describe()
-    results = Path("results")
     return Examination(
         (
             *diagnostics.installed(seen, info.versions()),
             *diagnostics.gpus(cards, seen),
             *(diagnostics.peer(found) for found in look_for_peers(needs(catalogue))),
             *diagnostics.plugins({**unavailable_frameworks(), **broken, **find_workloads.unavailable()}, contradiction),
-            diagnostics.busy(watched),
             *diagnostics.another_run(lock.holder()),
-            diagnostics.steal(watched.steal),
-            diagnostics.memory(available_bytes()),
-            *diagnostics.swap(psutil.swap_memory().used),
-            diagnostics.disk(shutil.disk_usage(results if results.exists() else Path.cwd()).free),
-            *diagnostics.cores(about),
-            diagnostics.frequency(about["frequency_policy"]),
-            diagnostics.threads({name: os.environ[name] for name in THREAD_LIMITS if name in os.environ}),
+            *surroundings(watched, info.describe()),
         )
+    )
+
+
+def surroundings(watched: Watched, about: Mapping[str, Any]) -> Sequence[Finding]:
+    """What will disturb a measurement here.
+
+    Args:
+        about: the machine, as `info.describe` tells it.
+    """
+    results = Path("results")
+    return (
+        diagnostics.busy(watched),
+        diagnostics.steal(watched.steal),
+        diagnostics.memory(available_bytes()),
+        *diagnostics.swap(psutil.swap_memory().used),
+        diagnostics.disk(shutil.disk_usage(results if results.exists() else Path.cwd()).free),
+        *diagnostics.cores(about),
+        diagnostics.frequency(about["frequency_policy"]),
+        diagnostics.threads({name: os.environ[name] for name in THREAD_LIMITS if name in os.environ}),
     )
 
 
