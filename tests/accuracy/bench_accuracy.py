@@ -19,13 +19,14 @@ from pathlib import Path
 import pytest
 
 from harness.core import find_strategies, find_workloads
+from harness.core.framework import framework_names
 from harness.core.records import Task
 from harness.frameworks.child_process import environment
 from harness.runner import workers
 from tests.conftest import PLANTED, installed
 
 INSIDE = Path(__file__).with_name("inside.py")
-CASES = [(name, size) for name in find_strategies.discover().measurable(full=False) for size in (1, 64)]
+CASES = [(name, size) for name in find_strategies.discover().measurable(False, framework_names()) for size in (1, 64)]
 """The strategies of the default plan."""
 FRAMEWORKS = {"jax": "jax/vmap", "torch": "torch/func-vmap", "tf2": "tf2/vectorized-map", "tf1": "tf1/session-loop"}
 """Framework -> one of its strategies, whichever: a problem is bound for one."""
