@@ -36,7 +36,7 @@ SLOW_S = 0.1
 CALLS_PER_TURN = 3
 """Calls of a turn at least, where they are not slow."""
 
-DISCARDED_SHARE = 0.1
+DISCARDED_SHARE = 0.05
 """The first calls of a turn are discarded for this share of it, one at least: caches and threads were another's."""
 
 FETCHED_TURNS = (0, 3)

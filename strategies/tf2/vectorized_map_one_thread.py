@@ -10,8 +10,8 @@ from pergrad import Batch, Gradients, Problem, Step, strategy
 def vectorized_map_one_thread(problem: Problem) -> Step:
     """`vectorized-map` with one thread between operations and within them.
 
-    TensorFlow runs the operations of a graph in a pool of threads. A small network's operations are shorter than handing
-    them over. Large ones lose the other cores. The two numbers have to be set before anything is computed:
+    TensorFlow runs the operations of a graph in a pool of threads. A small network's operations are shorter than
+    handing them over. Large ones lose the other cores. The two numbers have to be set before anything is computed:
     `tf.config.threading`, or the variables `TF_NUM_INTEROP_THREADS` and `TF_NUM_INTRAOP_THREADS`.
     """
     import tensorflow as tf
