@@ -1,12 +1,12 @@
 """Per-instance gradients of any JAX function, their norms and their clipped sums, near the price of one gradient.
 
 The loss of one instance is differentiated and vectorised first (`vmap(grad(loss))`), and the program that comes out
-(its jaxpr) is read. Where a parameter's rows (one gradient for every instance) leave it as a batched `dot_general` or a
-`scatter-add` into zeros, the operation is not run: its operands are kept, the factors of the rows. With factors a_t and
-b_t of T positions (of a sequence, of the steps of a `scan`, of several uses of one weight), instance i's row is
-sum_t a_it b_it', and
+(its jaxpr) is read. Where a parameter's rows (one gradient for every instance) leave it as a batched `dot_general`, a grouped convolution or
+a `scatter-add` into zeros, the operation is not run: its operands are kept, the factors of the rows. With factors a_t
+and b_t of T positions (of a sequence, of an image, of the steps of a `scan`, of several uses of one weight), instance
+i's row is sum_t a_it b_it', and
 
-- rows are one product each; for T = 1 a multiplication, which XLA writes in the layout of the parameter;
+- rows are one product each, in the layout of the parameter; for T = 1 a multiplication;
 - norms are |a||b| for T = 1, and otherwise sum_ts (a_t.a_s)(b_t.b_s), wherever that is cheaper than the row
   (Goodfellow 2015, arXiv 1510.01799; Rochette et al. 2019, arXiv 1912.06015; "ghost" norms: Li et al. 2022,
   arXiv 2110.05679); the cotangents of a table's entry that is looked up repeatedly are added up first;
@@ -15,11 +15,11 @@ sum_t a_it b_it', and
 - a weighted sum is one plain gradient of the weighted loss (which takes a loss whose gradients are derivatives: a
   `custom_vjp` whose backward pass clips is none).
 
-Transpositions, reshapes, scalings, sums, slices and concatenations between such an operation and the parameter are
-followed, into `jit`, `checkpoint` and `scan`: packed, stacked, shared and transposed weights are covered, and weights
+Transpositions, reshapes, scalings, sums, slices, concatenations and products with a matrix (LoRA) between such an
+operation and the parameter are followed, into `jit`, `checkpoint` and `scan`: packed, stacked, shared, transposed and
+multiplied weights are covered, and weights
 that a `scan` uses in every step (recurrent networks) or takes one of in every step (layers with stacked parameters).
-What the reader does not know, convolutions, `cond` and `while_loop` among it, is run as it is: never wrong, only as
-slow as `vmap`.
+What the reader does not know, `cond` and `while_loop` among it, is run as it is: never wrong, only as slow as `vmap`.
 
 **Digits.** Products of factors lose digits where the positions' contributions cancel. Their sum of norms,
 sum_t |a_t||b_t|, bounds the loss: the squared norm is off by some epsilon times its square. An instance whose norm is
@@ -31,8 +31,8 @@ caller: uncompiled, every call reads the program again. What the loss captures i
 With `reuse` the function is compiled here, and frozen likewise: pass what changes in the parameters or the batch.
 
 **Limits.** Results are exact derivatives as `vmap(grad)` gives them, up to rounding. What reaches a parameter through
-elementwise operations (weight norm, masks) or through a product of weights (LoRA) is as slow as `vmap`. Factors of a
-`scan` live for all its steps until the row is made. A transformation of these functions by `vmap` runs both branches of
+elementwise operations (weight norm, masks) is as slow as `vmap`. Factors of a `scan` live for all its steps until the
+row is made, those of a convolution are what each kernel sees (batch x positions x kernel). A transformation of these functions by `vmap` runs both branches of
 the `lax.cond`. Norms of gradients that are zero have no derivative.
 """
 
@@ -683,10 +683,8 @@ def _step(eqn: Any, inputs: list[Any], asked: list[bool], size: int) -> list[Any
     if not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating):
         return None
     found: _Rows | _Folded | _Zeros | None = None
-    if name == "dot_general" and any(isinstance(x, _Rows) for x in inputs):
-        found = _contracted(eqn, inputs)
-    elif name == "dot_general":
-        found = _product(eqn, inputs, size)
+    if name == "dot_general":
+        found = _contracted(eqn, inputs) or _product(eqn, inputs, size)
     elif name == "conv_general_dilated":
         found = _convolution(eqn, inputs, size)
     elif isinstance(inputs[0], _Folded):
@@ -835,6 +833,8 @@ def _contracted(eqn: Any, inputs: list[Any]) -> _Rows | None:
     """Rows times a matrix that all instances share, along axes of one factor: as the factor times the matrix."""
     (contracted, batched), aval = eqn.params["dimension_numbers"], eqn.outvars[0].aval
     first = isinstance(inputs[0], _Rows)
+    if not first and not isinstance(inputs[1], _Rows):
+        return None
     rows, matrix = inputs if first else inputs[::-1]
     mine, theirs = contracted if first else contracted[::-1]
     if any(batched) or isinstance(matrix, _Rows) or rows.axis in mine or aval.dtype != rows.dtype:

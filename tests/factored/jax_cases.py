@@ -342,6 +342,11 @@ LARGE: dict[str, tuple[Loss, Tree, Tree]] = {
         {"k": R(30, 30, 3, 3)},
         {"x": R(B, 30, 4, 4)},
     ),
+    "gated experts": (
+        lambda p, b: squared(b["g"] @ jnp.einsum("eh,eho->eo", b["x"], p["w"])),
+        {"w": R(8, 30, 20)},
+        {"x": R(B, 8, 30), "g": R(B, 8)},
+    ),
     "grouped convolution": (
         lambda p, b: squared(lax.conv_general_dilated(b["x"][None], p["k"], (1, 1), "VALID", feature_group_count=2)),
         {"k": R(60, 30, 3, 3)},
