@@ -1,10 +1,10 @@
 """Per-instance gradients of any JAX function, their norms and their clipped sums, near the price of one gradient.
 
 The loss of one instance is differentiated and vectorised first (`vmap(grad(loss))`), and the program that comes out
-(its jaxpr) is read. Where a parameter's rows (one gradient for every instance) leave it as a batched `dot_general`, a grouped convolution or
-a `scatter-add` into zeros, the operation is not run: its operands are kept, the factors of the rows. With factors a_t
-and b_t of T positions (of a sequence, of an image, of the steps of a `scan`, of several uses of one weight), instance
-i's row is sum_t a_it b_it', and
+(its jaxpr) is read. Where a parameter's rows (one gradient for every instance) leave it as a batched `dot_general`, a
+grouped convolution or a `scatter-add` into zeros, the operation is not run: its operands are kept, the factors of the
+rows. With factors a_t and b_t of T positions (of a sequence, of an image, of the steps of a `scan`, of several uses of
+one weight), instance i's row is sum_t a_it b_it', and
 
 - rows are one product each, in the layout of the parameter; for T = 1 a multiplication;
 - norms are |a||b| for T = 1, and otherwise sum_ts (a_t.a_s)(b_t.b_s), wherever that is cheaper than the row
@@ -17,8 +17,8 @@ i's row is sum_t a_it b_it', and
 
 Transpositions, reshapes, scalings, sums, slices, concatenations and products with a matrix (LoRA) between such an
 operation and the parameter are followed, into `jit`, `checkpoint` and `scan`: packed, stacked, shared, transposed and
-multiplied weights are covered, and weights
-that a `scan` uses in every step (recurrent networks) or takes one of in every step (layers with stacked parameters).
+multiplied weights are covered, and weights that a `scan` uses in every step (recurrent networks) or takes one of in
+every step (layers with stacked parameters).
 What the reader does not know, `cond` and `while_loop` among it, is run as it is: never wrong, only as slow as `vmap`.
 
 **Digits.** Products of factors lose digits where the positions' contributions cancel. Their sum of norms,
@@ -32,8 +32,8 @@ With `reuse` the function is compiled here, and frozen likewise: pass what chang
 
 **Limits.** Results are exact derivatives as `vmap(grad)` gives them, up to rounding. What reaches a parameter through
 elementwise operations (weight norm, masks) is as slow as `vmap`. Factors of a `scan` live for all its steps until the
-row is made, those of a convolution are what each kernel sees (batch x positions x kernel). A transformation of these functions by `vmap` runs both branches of
-the `lax.cond`. Norms of gradients that are zero have no derivative.
+row is made, those of a convolution are what each kernel sees (batch x positions x kernel). A transformation of these
+functions by `vmap` runs both branches of the `lax.cond`. Norms of gradients that are zero have no derivative.
 """
 
 from __future__ import annotations
