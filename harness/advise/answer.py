@@ -27,6 +27,7 @@ class Place:
         rounds: how many processes have measured it; 0 is a rough first look.
         can_win: whether it may be the fastest after all.
         reuses_output: whether its result is valid until its next call only.
+        environment: variables that it needs before its framework is imported, as `NAME=value`.
     """
 
     strategy: str
@@ -38,6 +39,7 @@ class Place:
     rounds: int
     can_win: bool
     reuses_output: bool
+    environment: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -77,6 +79,7 @@ def advice(state: Race, strategies: Sequence[Strategy], found: Sequence[tuple[St
     question, ranking = state.question, state.ranking()
     rows = {name: state.rows(name)[-1] for name, _ in ranking}
     once = {name: (row.build_s or 0.0) + (row.first_call_s or 0.0) for name, row in rows.items()}
+    environments = {one.name: tuple(f"{k}={v}" for k, v in one.environment) for one, _ in found}
     survivors = next(iter(state.contests()), [])
     places = []
     soonest = min(once, key=lambda name: once[name], default="")
@@ -94,6 +97,7 @@ def advice(state: Race, strategies: Sequence[Strategy], found: Sequence[tuple[St
                 rounds=len(state.rounds.get(name, [])),
                 can_win=name in survivors,
                 reuses_output=name in state.reusing,
+                environment=environments.get(name, ()),
             )
         )
     expected = "" if places else next(iter(race.undecided(state, found)), "")
@@ -159,6 +163,8 @@ def _answer(advice: Advice) -> str:
     elif len(advice.ranking) > 1:
         second = advice.ranking[1]
         answer += f" The next, {second.strategy}, takes {second.behind.value:.2f} times as long."
+    if first.environment:
+        answer += f" It needs {formats.enumeration(list(first.environment))} in the environment."
     if first.reuses_output:
         kept = next((place for place in advice.ranking if not place.reuses_output), None)
         answer += " Its result is valid until the next call"

@@ -66,6 +66,7 @@ class CaseSummary:
         digits: agreement with the reference in decimal digits, the worst of all passes; infinite if exact.
         retraces: the most traces or compilations within the timed calls of a pass.
         reuses_output: whether the strategy's result is valid until its next call only.
+        environment: variables that the strategy needs before its framework is imported, as `NAME=value`.
     """
 
     conditions: Conditions
@@ -102,6 +103,7 @@ class CaseSummary:
     speedup: Interval = NO_SPEEDUP
     verdict: str = ""
     reuses_output: bool = False
+    environment: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:

@@ -150,9 +150,9 @@ def _panels_of(name: str, run: Run) -> list[Panel]:
         speed = slowness[conditions._replace(quantity=""), size]
         found = tuple(passes.values())
         by_panel[conditions].append(_Case(strategy, size, found, [samples(row, speed) for row in found]))
-    counts, reusing = _parameter_counts(run.info), _reusing(run.info)
+    counts, reusing, variables = _parameter_counts(run.info), _reusing(run.info), _environments(run.info)
     return [
-        _panel(conditions, by_panel[conditions], baseline, control, counts.get(conditions.workload), reusing)
+        _panel(conditions, by_panel[conditions], baseline, control, counts.get(conditions.workload), reusing, variables)
         for conditions in sorted(by_panel, key=_order(run.info))
     ]
 
@@ -186,11 +186,15 @@ def _panel(
     control: str,
     parameters: int | None,
     reusing: frozenset[str],
+    variables: Mapping[str, tuple[str, ...]],
 ) -> Panel:
     processes = _processes(found, baseline, control)
     spread, floor = statistics.pooled_spread(processes), _noise_floor(processes)
     cases = [summarise(conditions, c.strategy, c.batch_size, c.rows, c.passes, spread) for c in found]
-    cases = [replace(case, reuses_output=case.strategy in reusing) for case in cases]
+    cases = [
+        replace(case, reuses_output=case.strategy in reusing, environment=variables.get(case.strategy, ()))
+        for case in cases
+    ]
     base = _estimates(cases, baseline)
     compared = tuple(_compared(case, base.get(case.batch_size), baseline, floor) for case in _ranked(cases))
     return Panel(conditions, baseline, control, floor, compared, parameters)
@@ -246,6 +250,14 @@ def _reusing(info: Mapping[str, Any]) -> frozenset[str]:
         for entry in _entries(info, "strategies")
         if entry.get("reuses_output", "reuses_output=True" in str(entry.get("code")))
     )
+
+
+def _environments(info: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Strategy -> the variables that it needs before its framework is imported."""
+    return {
+        str(entry.get("name")): tuple(f"{name}={value}" for name, value in (entry.get("environment") or {}).items())
+        for entry in _entries(info, "strategies")
+    }
 
 
 def _parameter_counts(info: Mapping[str, Any]) -> dict[str, int]:

@@ -141,6 +141,8 @@ class Measurement:
     stopping_rule: str = ""
     """Which rule ended the turns: `precision`, `time`, `few rounds` or `hopeless`; `rounds` in older runs."""
     max_relative_error: float | None = None
+    of_tolerance: float | None = None
+    """The largest error relative to what is allowed there: how near to the limit an honest strategy comes."""
     """Largest |difference| over all checked rows, relative to the largest true entry of its parameter's row."""
     digits: float | None = None
     """Agreement in decimal digits: -log10(max_relative_error)."""

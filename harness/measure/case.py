@@ -179,6 +179,7 @@ def measure(subject: Subject, batch_size: int, next_turn: NextTurn) -> Measureme
         verdict.status,
         verdict.reason,
         max_relative_error=verdict.max_relative_error,
+        of_tolerance=verdict.of_tolerance,
         digits=verdict.digits,
         broken=verdict.broken,
         worst_parameter=verdict.worst_parameter,

@@ -39,6 +39,7 @@ class Agreement:
         reason: what is wrong with which parameter and instance; empty if nothing is.
         broken: the requirement that is not met, a key of `harness.measure.contract.CONTRACT`; empty if all are.
         max_relative_error: largest |difference|, relative to the largest true entry of its row.
+        of_tolerance: largest |difference|, relative to what is allowed there: 1 is the limit.
         worst_parameter: where that is.
         worst_instance: where that is, an index into the batch.
         rows_checked: how many rows were compared one by one (the weighted sum always covers all).
@@ -47,6 +48,7 @@ class Agreement:
     status: Status
     reason: str = ""
     max_relative_error: float | None = None
+    of_tolerance: float | None = None
     worst_parameter: str = ""
     worst_instance: int | None = None
     rows_checked: int = 0
@@ -86,9 +88,10 @@ def _check(output: Mapping[str, np.ndarray[Any, Any]], reference: Reference, dty
     rows = {name: output[name][reference.instances].astype(np.float64) for name in reference.rows}
     worst = _worst(rows, reference, dtype)
     if worst is None:
-        return Agreement(Status.OK, max_relative_error=0.0)
+        return Agreement(Status.OK, max_relative_error=0.0, of_tolerance=0.0)
     excess, own_error, name, row, error = worst
-    verdict = Agreement(Status.OK, "", error, name, int(reference.instances[row]), len(reference.instances))
+    instance, rows_checked = int(reference.instances[row]), len(reference.instances)
+    verdict = Agreement(Status.OK, "", error, excess, name, instance, rows_checked)
     if excess > 1:
         reason = (
             f"{name} of instance {verdict.worst_instance} is off by {own_error:.2g} of its largest entry, "

@@ -194,6 +194,7 @@ def _describe_strategy(strategy: Strategy) -> dict[str, Any]:
         "docstring": strategy.docstring,
         "source": strategy.source,
         "reuses_output": strategy.reuses_output,
+        "environment": dict(strategy.environment),
         "code": strategy.code,
         "path": "/".join(strategy.path.parts[-3:]),
     }

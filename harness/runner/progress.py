@@ -48,7 +48,8 @@ def announce(prepared: Prepared, here: bool = True) -> None:
         f"into {prepared.folder}",
         file=sys.stderr,
     )
-    minutes = plan.expected_s(wanted, prepared.chosen) / 60
+    there = [one for one in prepared.chosen if prepared.seen[one.framework]["status"] == "ok"]
+    minutes = plan.expected_s(wanted, there) / 60
     print(f"This takes about {max(1, round(minutes))} min; Ctrl-C keeps what was measured.", file=sys.stderr)
 
 

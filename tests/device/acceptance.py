@@ -255,10 +255,13 @@ def agreement(bench: Bench) -> tuple[bool, str]:
         largest = max([largest, *(error for *_, error in found.values() if error is not None)])
     reached = f"{total - len(wrong) - late} of {total} cases, {late} not reached in time"
     said = f"{reached}; the largest relative error is {largest:.1e}"
-    return not wrong and total > 0, "; ".join([said, *wrong[:5]])
+    return total > 0 and not wrong and late <= MOST_NOT_REACHED * total, "; ".join([said, *wrong[:5]])
 
 
 GOOD = ("ok", "unsupported", "not reached")
+
+MOST_NOT_REACHED = 0.1
+"""The share of cases that time may leave out; with more, nothing is shown."""
 
 AGREEMENT_S = 120.0
 """After so long no further case of the check of agreement is begun; those that are not reached are counted."""

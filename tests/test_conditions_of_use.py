@@ -1,4 +1,4 @@
-"""A result that is valid until the next call only is said to be, wherever its strategy is named."""
+"""On what condition a strategy may be used: said wherever it is named, in the report and by `advise`."""
 
 from __future__ import annotations
 
@@ -73,3 +73,24 @@ def test_the_list_marks_those_that_say_so_themselves() -> None:
     marked = {line.split()[0] for line in listed if f" {OVERWRITTEN} " in line}
 
     assert marked == {strategy.name for strategy in discover().strategies if strategy.reuses_output}
+
+
+def test_variables_that_the_fastest_needs_are_named_in_the_answer() -> None:
+    described = [entry(BASE), {**entry(KEEPING), "environment": {"JAX_CPU_ENABLE_ASYNC_DISPATCH": "false"}}]
+    times = {BASE: 90_000, KEEPING: 20_000}
+    rows = [ok(name, 4, number, around(times[name])) for name in times for number in (1, 2)]
+
+    sentence = answer.of(only_panel(*rows, strategies=described)).sentence
+
+    assert "It needs JAX_CPU_ENABLE_ASYNC_DISPATCH=false in the environment." in sentence
+
+
+def test_advice_names_the_variables_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = test_advise.strategies("fast", "slow")
+    found[0] = (replace(found[0][0], environment=(("OMP_NUM_THREADS", "1"),)), 1.0)
+    monkeypatch.setattr(race.workers, "measure", Machine({"fast": 100, "slow": 1000}).measure)
+
+    state = race.race(test_advise.QUESTION, found, time.monotonic() + 60, lambda line: None)
+    said = advice.text(advice.advice(state, [strategy for strategy, _ in found], found))
+
+    assert "It needs OMP_NUM_THREADS=1 in the environment." in said
