@@ -122,8 +122,9 @@ def test_a_peak_that_nobody_tells_is_null_and_never_the_hosts(on_gpu: Measure) -
     assert on_gpu(FakeGpuAdapter(tells_memory=False)).peak_bytes is None
 
 
-def test_slow_copies_from_the_device_accuse_nobody(on_gpu: Measure) -> None:
-    row = on_gpu(FakeGpuAdapter(copies_s=0.02), Kernel(cost_s=0.005))
+@pytest.mark.parametrize("cost_s", [0.005, 0.0001])
+def test_slow_copies_from_the_device_accuse_nobody(cost_s: float, on_gpu: Measure) -> None:
+    row = on_gpu(FakeGpuAdapter(copies_s=0.0002), Kernel(cost_s=cost_s))
     assert (row.status, row.reason) == (Status.OK, "")
 
 
