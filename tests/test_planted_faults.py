@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from harness.core.records import Mark, MarkKind, Measurement, Status, Task
-from harness.runner import workers
+from harness.runner import heat, workers
+from harness.runner.case_run import CaseRun
+from harness.runner.worker_process import Worker
 from harness.system import info
 from tests.conftest import MeasureQuickly, installed, strategy_of
 
@@ -60,12 +64,17 @@ WRONG = {
     "mutated_parameter": "parameter hidden1.bias changed",
     "sleeps_in_the_conversion": "Lazy, expected an array of numpy",
     "works_when_released": "outside the clock",
+    "works_as_long_when_released": "outside the clock",
+    "remembers_half": "cached",
     "background_thread": "of instance",
     "touched_up_later": "changed after the call had returned",
 }
 
 
-BY_TIME = ("cached_by_value", "cached_by_identity", "works_when_released", "background_thread", "touched_up_later")
+BY_TIME = (
+    *("cached_by_value", "cached_by_identity", "remembers_half"),
+    *("works_when_released", "works_as_long_when_released", "background_thread", "touched_up_later"),
+)
 """Planted strategies that are found out by when they do something, or by how long it takes: each has its own worker."""
 
 
@@ -88,6 +97,22 @@ def test_planted_lie_disagrees_and_is_named(
 
     assert row.status is Status.DISAGREES, (row.status, row.reason, row.detail)
     assert said in row.reason
+
+
+@pytest.mark.alone
+def test_planted_work_while_others_are_measured_is_marked(task_for: Callable[..., Task]) -> None:
+    tasks = [replace(task_for(strategy_of(stem), 8), target_s=0.5) for stem in ("works_between_turns", "honest")]
+    processes = [Worker(task) for task in tasks]
+    try:
+        cases = [CaseRun(process, task, 8) for process, task in zip(processes, tasks, strict=True)]
+        rows = {row.strategy: row for row in heat.run(cases, "", 0.0, random.Random(0))}
+    finally:
+        for process in processes:
+            process.kill()
+
+    marked = [name for name, row in rows.items() if MarkKind.OUTSIDE_TURN in {mark.kind for mark in row.marks}]
+    assert len(rows) == 2
+    assert marked == [tasks[0].strategy]
 
 
 def test_planted_nan_is_nonfinite_with_its_instance(planted: MeasureQuickly) -> None:

@@ -27,6 +27,9 @@ from harness.reference.result import Reference
 
 FRESH_BATCHES = 8
 
+NEW_SHARE = 1.5
+"""What a call may cost with a new batch, relative to one with a known batch."""
+
 ENOUGH_FRESH = 3
 """So many fresh batches are enough where they take no longer than a known one."""
 
@@ -215,8 +218,11 @@ def fresh_batches(
 
 
 def _is_slower(times: list[float], familiar: list[float]) -> bool:
-    """Whether every batch that was new took much longer than known ones usually do, and longer than each of them."""
-    return min(times) > max(HIDDEN_SHARE * statistics.median(familiar) + SLACK_S, *familiar)
+    """Whether a batch that is new typically takes longer than the known one right before it.
+
+    In pairs, because a machine that changes its speed is mostly the same for two calls in a row.
+    """
+    return statistics.median((new - SLACK_S) / known for new, known in zip(times, familiar, strict=True)) > NEW_SHARE
 
 
 def _new_orders(rng: np.random.Generator, size: int) -> Iterator[np.ndarray[Any, Any]]:
