@@ -26,7 +26,8 @@ from harness.core.strategy import strategy as declare
 from harness.core.workload import cast
 from harness.frameworks import child_process
 from harness.frameworks.base import Kernels
-from harness.measure.case import Evaluations, Instruments, Subject, measure
+from harness.measure.case import measure
+from harness.measure.subject import Evaluations, Instruments, Subject
 from harness.measure.worker import POISONED, classify, empty_wait_s
 from harness.reference import build
 from harness.runner import execute, prepare, workers

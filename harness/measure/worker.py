@@ -44,7 +44,8 @@ from harness.core.framework import Framework, framework
 from harness.core.records import Mark, MarkKind, Measurement, SkipCause, Status, Task
 from harness.core.strategy import Strategy
 from harness.frameworks import instrumentation
-from harness.measure.case import Evaluations, Instruments, Subject, least_seconds, measure, trial
+from harness.measure.case import least_seconds, measure, trial
+from harness.measure.subject import Evaluations, Instruments, Subject
 from harness.measure.timer import Turn
 from harness.system import gpu
 from harness.system.interference import calibration_s

@@ -22,7 +22,7 @@ from harness import frameworks
 from harness.core import find_strategies, find_workloads
 from harness.core.records import Task
 from harness.measure import timer
-from harness.measure.case import Evaluations, Instruments, Subject
+from harness.measure.subject import Evaluations, Instruments, Subject
 
 KIND, FRAMEWORK, STRATEGY, PLUGIN, WORKLOAD, BATCH_SIZE = json.loads(os.environ["PERGRAD_ACCURACY"])
 PAIRS, PAIRS_IF_SLOW = 25, 9
