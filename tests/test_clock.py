@@ -272,16 +272,17 @@ def test_a_step_that_does_its_work_passes_doubling(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("fresh_s", "said"),
     [
-        ([0.4, 0.4, 0.1, 0.1, 0.1], ""),
-        ([0.4] * 5, "a known one 0.1 s: answers are cached"),
-        ([0.2] * 5, "a known one 0.1 s: answers are cached"),
+        ([0.4, 0.4, 0.1, 0.1, 0.1, 0.1], ""),
+        ([0.4] * 8 + [0.1] * 8, ""),
+        ([0.4] * 16, "a known one 0.1 s: answers are cached"),
+        ([0.2] * 16, "a known one 0.1 s: answers are cached"),
     ],
-    ids=["disturbed for a while", "cached", "half of it cached"],
+    ids=["disturbed for a while", "disturbed for long", "cached", "half of it cached"],
 )
 def test_a_machine_that_is_disturbed_for_a_while_is_no_cache(fresh_s: list[float], said: str, clock: Clock) -> None:
     left = iter(fresh_s)
-    rows, known = np.array([1.0, 2.0, 3.0]), {"order": np.arange(3)}
-    judge: Any = SimpleNamespace(batch_size=3, permuted=lambda order: None)
+    rows, known = np.arange(4.0), {"order": np.arange(4)}
+    judge: Any = SimpleNamespace(batch_size=4, permuted=lambda order: None)
 
     def step(batch: Any) -> dict[str, Any]:
         clock.sleep(0.1 if batch is known else next(left))

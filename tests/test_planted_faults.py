@@ -65,14 +65,14 @@ WRONG = {
     "sleeps_in_the_conversion": "Lazy, expected an array of numpy",
     "works_when_released": "outside the clock",
     "works_as_long_when_released": "outside the clock",
-    "remembers_half": "cached",
+    "remembers_most": "cached",
     "background_thread": "of instance",
     "touched_up_later": "changed after the call had returned",
 }
 
 
 BY_TIME = (
-    *("cached_by_value", "cached_by_identity", "remembers_half"),
+    *("cached_by_value", "cached_by_identity", "remembers_most"),
     *("works_when_released", "works_as_long_when_released", "background_thread", "touched_up_later"),
 )
 """Planted strategies that are found out by when they do something, or by how long it takes: each has its own worker."""

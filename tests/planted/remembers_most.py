@@ -5,8 +5,8 @@ from tests.planted.base import honest_rows
 
 
 @strategy(framework="numpy")
-def remembers_half(problem: Problem) -> Step:
-    """Works twice as long on a batch that it has not seen: half of what a call would cost comes from memory."""
+def remembers_most(problem: Problem) -> Step:
+    """Works three times as long on a batch that it has not seen: most of what a call costs comes from memory."""
     rows = honest_rows(problem)
     seen: set[bytes] = set()
 
@@ -14,6 +14,7 @@ def remembers_half(problem: Problem) -> Step:
         key = b"".join(np.ascontiguousarray(value).tobytes() for value in batch.values())
         if key not in seen:
             seen.add(key)
+            rows(batch)
             rows(batch)
         return rows(batch)
 
