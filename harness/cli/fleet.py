@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -13,15 +15,11 @@ if TYPE_CHECKING:
     from harness.fleet.run import Fleet
 
 
-def engine() -> ModuleType:
-    """The module that measures on a cluster, once it is known that it can be imported."""
-    try:
-        import distributed  # noqa: F401
-    except ModuleNotFoundError:
+def engine(name: str = "run") -> ModuleType:
+    """A module of `harness.fleet`, once it is known that Dask can be imported."""
+    if find_spec("distributed") is None:
         refuse("--cluster needs Dask, on this machine and on those of the cluster: pip install 'pergrad[cluster]'")
-    from harness.fleet import run
-
-    return run
+    return import_module(f"harness.fleet.{name}")
 
 
 def fleet(
@@ -38,8 +36,7 @@ def fleet(
             "--python names an interpreter of this machine: for --cluster set PERGRAD_PYTHON_JAX or the like where the "
             "Dask workers are started"
         )
-    from_module = engine()
-    found: Fleet = from_module.Fleet(cluster, each, across_versions, prices)
+    found: Fleet = engine().Fleet(cluster, each, across_versions, prices)
     return found
 
 

@@ -64,7 +64,7 @@ def start(
     store.check_writable(folder.parent)
     named = [catalogue.find(name) for name in dict.fromkeys((*wanted.strategies, *filter(None, [wanted.baseline])))]
     with connected(fleet.cluster) as client:
-        members = Members(client, _asked(sorted({s.framework for s in named}), device, wanted))
+        members = Members(client, asked(sorted({s.framework for s in named}), device, wanted))
         found = _kinds(client, members, fleet, wanted)
         prices = kinds.price_of(fleet.prices or {}, found)
         measured = found if fleet.each else found[:1]
@@ -95,9 +95,9 @@ def resume(
     """
     run = store.load(folder)
     wanted = prepare.plan_of(run.info)
-    asked = "all" if len(wanted.devices) > 1 else f"{wanted.devices[0]}{wanted.gpu and f':{wanted.gpu}'}"
+    device = "all" if len(wanted.devices) > 1 else f"{wanted.devices[0]}{wanted.gpu and f':{wanted.gpu}'}"
     with connected(fleet.cluster) as client:
-        members = Members(client, _asked(sorted(run.info["frameworks"]), asked, wanted))
+        members = Members(client, asked(sorted(run.info["frameworks"]), device, wanted))
         found = _kinds(client, members, fleet, wanted)
         alike = [kind for kind in found if not prepare.differences(run.info, kind.look)]
         kind = (alike or found)[0]
@@ -105,7 +105,16 @@ def resume(
         return _measure(client, members, [(prepared, kind)], folder.name, reports)
 
 
-def _asked(names: Sequence[str], device: str | None, wanted: Plan) -> dict[str, Any]:
+def asked(names: Sequence[str], device: str | None, wanted: Plan) -> dict[str, Any]:
+    """What machines are asked about themselves.
+
+    Args:
+        names: the frameworks that are wanted.
+        device: what `device_and_gpu` takes; None for every kind that is found.
+
+    Raises:
+        PlanError: if there is no such device.
+    """
     try:
         kind, gpu = device_and_gpu(device) if device else (None, "")
     except ValueError as error:

@@ -20,10 +20,22 @@ from harness.core.domain import DEVICE_NAMES
 from harness.core.records import MarkKind
 from harness.core.store import Run
 from harness.report.data import answer as answers
-from harness.report.data import captions, claims, costs, needs, published, run_info, side_by_side, sources, tables
+from harness.report.data import (
+    captions,
+    claims,
+    costs,
+    fleet,
+    needs,
+    published,
+    run_info,
+    side_by_side,
+    sources,
+    tables,
+)
 from harness.report.data.answer import Answer
 from harness.report.data.claims import Judged
 from harness.report.data.evidence import Evidence
+from harness.report.data.fleet import Fleet
 from harness.report.data.needs import Decision
 from harness.report.data.published import SideBySide
 from harness.report.data.sections import Section
@@ -90,6 +102,7 @@ class Contents:
     verdicts: tuple[Verdicts, ...]
     sides: tuple[Sides, ...]
     glances: tuple[Glance, ...]
+    fleet: Fleet
 
     @property
     def headline(self) -> Answer:
@@ -110,6 +123,7 @@ def gather(runs: Sequence[Run], sections: Sequence[Section]) -> Contents:
         tuple(found for name in names for found in _verdicts(name, sections)),
         tuple(found for dimension in ("run", "allocator", "device") for found in side_by_side.of(panels, dimension)),
         tuple(_glance(section) for section in sections),
+        fleet.of(names, runs, panels),
     )
 
 

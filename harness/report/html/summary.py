@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.analysis import formats
 from harness.report.data import captions
+from harness.report.data.fleet import Fleet
 from harness.report.data.needs import Best
 from harness.report.data.sections import Section
 from harness.report.html.page import Contents, Verdicts
@@ -32,6 +33,7 @@ def markdown(contents: Contents) -> str:
                 ),
             )
         )
+    blocks += _machines(contents.fleet)
     for said in contents.verdicts:
         blocks += _of_run(said, len(contents.verdicts) > 1)
     blocks += [
@@ -40,6 +42,21 @@ def markdown(contents: Contents) -> str:
         if s.overtakings
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _machines(fleet: Fleet) -> list[str]:
+    blocks = [_safe(notice) for notice in fleet.notices]
+    if fleet.lines:
+        rows = [
+            (
+                f"{line.place}, B={line.batch_size:,}",
+                *(f"{winner.strategy}, {winner.time}; {winner.buys}" for winner in line.winners),
+                line.order or "nowhere",
+            )
+            for line in fleet.lines
+        ]
+        blocks += ["## The fastest on each kind of machine", _table(("case", *fleet.kinds, "where it differs"), rows)]
+    return blocks
 
 
 def _about(contents: Contents) -> str:
