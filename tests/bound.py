@@ -19,7 +19,7 @@ from harness.core import strategy as strategy_
 from harness.core.framework import framework as framework_of
 from harness.core.workload import Arrays, Workload, cast
 from harness.frameworks.base import to_numpy
-from harness.reference import build, compare
+from harness.reference import build, compare, files
 from tests import framework_server
 
 HERE = Path(__file__)
@@ -97,7 +97,7 @@ def verdicts(
         parameters = cast(workload.initial_parameters(0), dtype)
         for size in sizes:
             batch = cast(workload.batches(0, size, 1)[0], dtype)
-            reference = build.load(reference_file(workload, size, dtype))[0]
+            reference = files.load(reference_file(workload, size, dtype))[0]
             for strategy in chosen or STRATEGIES[framework]:
                 case = f"{strategy} on {name} at {size}"
                 try:

@@ -29,7 +29,7 @@ from harness.frameworks.base import Kernels
 from harness.measure.case import measure
 from harness.measure.subject import Evaluations, Instruments, Subject
 from harness.measure.worker import POISONED, classify, empty_wait_s
-from harness.reference import build
+from harness.reference import files
 from harness.runner import execute, prepare, workers
 from harness.runner.plan import Plan
 from harness.system import detect, roofline
@@ -380,7 +380,7 @@ def test_inputs_come_with_the_reference_where_a_gpu_would_draw_others(task_for: 
         subject = Subject(asked, declared, own, adapter, adapter.device(kind), instruments)
         try:
             statuses[kind] = str(measure(subject, 2, turns_of(0.02, 5)).status)
-        except build.Irreproducible:  # on the CPU every process draws the same, or the file forgot its seed
+        except files.Irreproducible:  # on the CPU every process draws the same, or the file forgot its seed
             statuses[kind] = "irreproducible"
     assert statuses == {"gpu": "ok", "cpu": "irreproducible"}
 
@@ -390,13 +390,13 @@ def test_inputs_come_back_bit_by_bit(dtype: str, tmp_path: Path) -> None:
     pytest.importorskip("ml_dtypes")
     workload = find_workloads.find("embedding-small")
     parameters, batch = cast(workload.initial_parameters(0), dtype), cast(workload.batches(0, 2, 1)[0], dtype)
-    build.save(tmp_path / "file.npz", [], build.Inputs(parameters, (batch, batch)))
+    files.save(tmp_path / "file.npz", [], files.Inputs(parameters, (batch, batch)))
 
-    found = build.load_inputs(tmp_path / "file.npz", dtype)
+    found = files.load_inputs(tmp_path / "file.npz", dtype)
 
     assert found is not None
-    assert build.digest(found.parameters, found.batches[1]) == build.digest(parameters, batch)
-    assert build.load(tmp_path / "file.npz") == []
+    assert files.digest(found.parameters, found.batches[1]) == files.digest(parameters, batch)
+    assert files.load(tmp_path / "file.npz") == []
 
 
 def test_a_framework_may_have_an_interpreter_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from harness.core.find_strategies import discover
 from harness.core.find_workloads import find
 from harness.core.plugins import PluginError
 from harness.core.workload import cast
-from harness.reference import build
+from harness.reference import build, files
 from harness.reference.workload_info import workload_info
 from tests import bound
 
@@ -196,8 +196,8 @@ def refusal(path: str, reference: str) -> str:
     workload = find(path)
     parameters, batch = cast(workload.initial_parameters(0), "float32"), cast(workload.batches(0, 2, 1)[0], "float32")
     try:
-        build.refuse_other_inputs(build.load(Path(reference))[0], workload, parameters, batch)
-    except build.Irreproducible as error:
+        files.refuse_other_inputs(files.load(Path(reference))[0], workload, parameters, batch)
+    except files.Irreproducible as error:
         return str(error)
     return ""
 

@@ -14,7 +14,7 @@ from harness.core.plugins import PluginError
 from harness.core.problem import CLIP_NORM
 from harness.core.records import Status
 from harness.core.workload import Arrays, cast
-from harness.reference import build, compare
+from harness.reference import build, compare, files
 from tests.conftest import MeasureQuickly
 
 POLICY = find_workloads.find("policy")
@@ -127,8 +127,8 @@ def test_weights_that_move_with_their_instances_are_a_fault() -> None:
 
 
 def test_a_truth_survives_its_file(tmp_path: Path) -> None:
-    build.save(tmp_path / "reference.npz", [TRUTH])
-    (loaded,) = build.load(tmp_path / "reference.npz")
+    files.save(tmp_path / "reference.npz", [TRUTH])
+    (loaded,) = files.load(tmp_path / "reference.npz")
 
     for quantity in QUANTITIES:
         assert compare.check(true(quantity), loaded, "float32", quantity).status is Status.OK

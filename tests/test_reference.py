@@ -13,7 +13,7 @@ from harness.core import find_workloads
 from harness.core.find_workloads import find
 from harness.core.user_code import Failing
 from harness.core.workload import Arrays, Workload, cast
-from harness.reference import build, compare, gradients
+from harness.reference import build, compare, files, gradients
 from harness.reference.gradients import ReferenceGradients
 from harness.reference.independence import Coupled
 from tests import bound
@@ -110,7 +110,7 @@ def test_of_a_large_batch_a_sample_of_rows_is_checked_and_the_weighted_sum_cover
 def test_a_file_keeps_everything_that_was_computed(tmp_path: Path) -> None:
     path = tmp_path / "reference.npz"
     build.write(path, "policy", 5, 0, "float32")
-    loaded = build.load(path)
+    loaded = files.load(path)
     assert len(loaded) == build.BATCHES
     workload = find("policy")
     parameters = cast(workload.initial_parameters(0), "float32")
@@ -167,7 +167,7 @@ def test_a_workload_of_one_framework_gets_its_truth_from_that_framework_in_float
 
     build.write(tmp_path / "only.npz", str(only), 4, 0, "float32")
     build.write(tmp_path / "ops.npz", str(same), 4, 0, "float32")
-    found, expected = (build.load(tmp_path / name)[0] for name in ("only.npz", "ops.npz"))
+    found, expected = (files.load(tmp_path / name)[0] for name in ("only.npz", "ops.npz"))
     assert found.computed_with == f"{framework} itself, float64, one instance at a time"
     np.testing.assert_allclose(found.rows["slope"], expected.rows["slope"], rtol=1e-14)
 

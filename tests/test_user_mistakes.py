@@ -14,7 +14,7 @@ from harness.cli.app import app
 from harness.core import store
 from harness.core.find_workloads import find
 from harness.core.plugins import PluginError
-from harness.reference import build
+from harness.reference import build, files
 from harness.reference.independence import Random
 from tests import bound
 from tests.conftest import PLANTED
@@ -248,7 +248,7 @@ def test_a_loss_that_differentiates_itself_has_a_reference(tmp_path: Path) -> No
 
     slope = np.random.default_rng([0, zlib.crc32(b"fitted")]).standard_normal()
     x = np.random.default_rng([0, zlib.crc32(b"fitted"), 4, 0]).standard_normal(4)
-    np.testing.assert_allclose(build.load(tmp_path / "reference.npz")[0].rows["slope"], 16 * slope**3 * x**2)
+    np.testing.assert_allclose(files.load(tmp_path / "reference.npz")[0].rows["slope"], 16 * slope**3 * x**2)
 
 
 @bound.needs("jax")
@@ -262,7 +262,7 @@ def test_a_branch_on_values_in_python_has_a_reference_in_jax(tmp_path: Path) -> 
 
     build.write(tmp_path / "reference.npz", str(path), 4, 0, "float32")
 
-    reference = build.load(tmp_path / "reference.npz")[0]
+    reference = files.load(tmp_path / "reference.npz")[0]
     assert ((reference.rows["slope"] == -3) | (reference.rows["slope"] > 0)).all()
 
 
@@ -322,7 +322,7 @@ def test_floating_point_state_is_given_to_the_losses_and_has_no_rows(framework: 
 
     build.write(tmp_path / "reference.npz", str(path), 4, 0, "float32")
 
-    (reference, *_) = build.load(tmp_path / "reference.npz")
+    (reference, *_) = files.load(tmp_path / "reference.npz")
     x = np.random.default_rng([0, zlib.crc32(b"fitted"), 4, 0]).standard_normal(4).astype(np.float32)
     assert list(reference.rows) == ["slope"]
     np.testing.assert_allclose(reference.rows["slope"], 3.0 * x.astype(float), rtol=1e-12)

@@ -18,7 +18,7 @@ from harness.core.domain import device_and_gpu
 from harness.core.find_strategies import Catalogue
 from harness.core.plugins import PluginError
 from harness.frameworks.child_process import ChildProcessFailed
-from harness.reference import build, flops
+from harness.reference import build, files, flops
 from harness.system import detect, info, lock
 
 NEWEST_RUNS = 5
@@ -84,7 +84,7 @@ def advise(
 
 def _values(reference: Path) -> int:
     """How many values one row has, read from the reference: a process that imports the framework would take seconds."""
-    return sum(math.prod(value.shape[1:]) for value in build.load(reference)[0].rows.values())
+    return sum(math.prod(value.shape[1:]) for value in files.load(reference)[0].rows.values())
 
 
 def own_prior_results(results: Path, device: str = "cpu") -> list[PriorResult]:

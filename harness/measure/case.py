@@ -21,8 +21,7 @@ from harness.measure import timing_checks
 from harness.measure.memory import Memory
 from harness.measure.subject import Subject
 from harness.measure.timer import FEWEST_CALLS, WARMUP_SHARE, NextTurn, Timing, Warmup, take_turns, warm_up
-from harness.reference import build as build_reference
-from harness.reference import compare
+from harness.reference import compare, files
 from harness.reference.compare import Agreement
 from harness.reference.result import Reference
 from harness.system import gpu
@@ -42,10 +41,10 @@ def measure(subject: Subject, batch_size: int, next_turn: NextTurn) -> Measureme
     """
     task, adapter = subject.task, subject.adapter
     refuse_what_cannot_fit(subject, batch_size)
-    references = build_reference.load(Path(task.references[batch_size]))
+    references = files.load(Path(task.references[batch_size]))
     drawn = subject.drawn(batch_size, len(references))
     if not subject.inputs_travel:  # they were drawn here, from the same seed
-        build_reference.refuse_other_inputs(references[0], subject.workload, subject.parameters(), drawn[0])
+        files.refuse_other_inputs(references[0], subject.workload, subject.parameters(), drawn[0])
     batches = [subject.place(batch) for batch in drawn]
     problem = subject.bind(batch_size)
     before = timing_checks.digests(adapter, problem, batches) if task.checks else {}

@@ -13,7 +13,7 @@ from harness.core.strategy import Strategy
 from harness.core.workload import Arrays, Workload, cast
 from harness.frameworks import Adapter, Device, instrumentation
 from harness.frameworks.base import to_numpy
-from harness.reference import build as build_reference
+from harness.reference import files
 
 
 class Evaluations:
@@ -67,9 +67,9 @@ class Subject:
         """Whether parameters and batches are read beside the reference: what a GPU draws differs from a CPU's."""
         return self.device.kind != "cpu"
 
-    def _inputs(self, batch_size: int) -> build_reference.Inputs | None:
+    def _inputs(self, batch_size: int) -> files.Inputs | None:
         path = self.task.references.get(batch_size)
-        return build_reference.load_inputs(Path(path), self.task.dtype) if path and self.inputs_travel else None
+        return files.load_inputs(Path(path), self.task.dtype) if path and self.inputs_travel else None
 
     def parameters(self) -> Arrays:
         """The parameters as NumPy, in the dtype under test."""

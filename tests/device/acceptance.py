@@ -272,8 +272,8 @@ def verdicts(framework: str, kind: str, files: dict[str, str]) -> dict[str, tupl
     adapter = frameworks.load(framework, device=kind)
     device, found, until = adapter.device(kind), dict[str, Any](), time.monotonic() + AGREEMENT_S
     for name, file in files.items():
-        workload, reference = find_workloads.find(name), build.load(Path(file))[0]
-        inputs = build.load_inputs(Path(file), "float32")
+        workload, reference = find_workloads.find(name), files.load(Path(file))[0]
+        inputs = files.load_inputs(Path(file), "float32")
         parameters = inputs.parameters if inputs else cast(workload.initial_parameters(0), "float32")
         batch = inputs.batches[0] if inputs else cast(workload.batches(0, SIZE, 1)[0], "float32")
         problem = adapter.bind(workload, parameters, device, SIZE)
