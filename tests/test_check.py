@@ -59,7 +59,7 @@ def test_a_right_strategy_is_told_so_with_what_was_checked() -> None:
         ("summed_over_batch", "rows", "summed over the batch"),
         ("one_row_zero", "rows", "the row of instance 2 is zero"),
         ("transposed", "rows", "hidden1.weight transposed"),
-        ("batch_axis_lost", "shape", "expected (3, "),
+        ("batch_axis_lost", "shape", "expected (5, "),
         ("parameter_missing", "names", "missing: hidden2.bias"),
         ("mutated_parameter", "unchanged", "changed by the calls"),
         ("cached_by_value", "fresh batches", "cached"),
@@ -81,7 +81,7 @@ def test_the_same_as_json_says_where(tmp_path: Path) -> None:
     assert not found["ok"]
     assert found["requirements"]["names"] == "passed"
     assert found["requirements"]["rows"] == "failed"
-    (worst,) = [case for case in found["cases"] if case["batch_size"] == 3]
+    (worst,) = [case for case in found["cases"] if case["batch_size"] == 5]
     assert worst["worst_parameter"]
     assert worst["worst_instance"] in (0, 1)
 

@@ -189,6 +189,15 @@ def test_a_result_that_changes_after_the_return_is_unfinished() -> None:
     assert timing_checks.finished(lambda _: {"w": np.zeros(2)}, {}, 0.0) == ""
 
 
+def test_a_result_that_the_next_call_overwrites_is_not_kept() -> None:
+    memory = np.zeros(2)
+
+    said = timing_checks.kept(lambda output: {"w": output}, memory, lambda: memory.fill(1.0))  # type: ignore[arg-type, return-value, dict-item]
+
+    assert "w changed with the next call" in said
+    assert timing_checks.kept(lambda _: {"w": memory}, {}, lambda: None) == ""
+
+
 def test_work_hidden_in_the_fetch_is_seen() -> None:
     small = {"w": np.ones(125)}
     assert "hidden in the fetch" in timing_checks.fetch_time([(0.5, small, 0.001)] * 3, arrays=6)

@@ -145,6 +145,7 @@ def test_results_overwritten_by_later_calls_are_caught_unless_announced(planted:
 
     assert announced.status is Status.OK, announced.reason
     assert secret.status is Status.DISAGREES
+    assert "say reuses_output=True" in secret.reason
 
 
 WAYS = {

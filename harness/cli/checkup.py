@@ -18,7 +18,7 @@ from harness.measure.contract import CONTRACT
 from harness.reference import build
 from harness.runner import workers
 
-BATCH_SIZES = (1, 3)
+BATCH_SIZES = (1, 5)
 """One instance, where an axis is easily lost, and a number that is no power of two."""
 
 LIMIT_S = 120.0

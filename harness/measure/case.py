@@ -198,7 +198,12 @@ def _problems_of_a_result(
     subject: Subject, step: Step, batches: list[Batch], arrays: int, call_s: float
 ) -> Iterator[tuple[str, str]]:
     """(requirement, what is wrong) for a result that was waited for: it is there, and changes no more."""
-    yield "finished", timing_checks.finished(subject.fetch, subject.adapter.wait(step(batches[0])), call_s)
+    output = subject.adapter.wait(step(batches[0]))
+    yield "finished", timing_checks.finished(subject.fetch, output, call_s)
+    if not subject.strategy.reuses_output:
+        other = batches[1 % len(batches)]
+        yield "kept", timing_checks.kept(subject.fetch, output, lambda: subject.adapter.wait(step(other)))
+    del output
     yield "fetch", timing_checks.fetch_time(_fetches(subject, step, batches), arrays)
 
 

@@ -56,6 +56,10 @@ CONTRACT: Mapping[str, Requirement] = {
         "a result does not change after the call has returned",
         "wait for your own threads and streams before returning",
     ),
+    "kept": Requirement(
+        "a result stays as it is when the next call is made",
+        "return new arrays, or say reuses_output=True",
+    ),
     "fetch": Requirement(
         "copying a result to NumPy does no other work",
         "compute in the call, do not return something lazy",

@@ -71,12 +71,29 @@ def contract(adapter: Adapter, output: Any) -> str:
 
 def finished(fetch: Fetch, output: Gradients, call_s: float) -> str:
     """A result does not change after the call has returned, as it would if a thread were still at work."""
-    before = {name: _checksum(value) for name, value in fetch(output).items()}
+    before = _checksums(fetch(output))
     time.sleep(min(0.25, max(0.05, call_s)))
-    for name, value in fetch(output).items():
-        if _checksum(value) != before[name]:
-            return f"{name} changed after the call had returned: its work was not waited for"
+    if changed := _changed(before, _checksums(fetch(output))):
+        return f"{changed} changed after the call had returned: its work was not waited for"
     return ""
+
+
+def kept(fetch: Fetch, output: Gradients, call_again: Callable[[], object]) -> str:
+    """A result does not change with the next call, as it would if that wrote into the same memory."""
+    before = _checksums(fetch(output))
+    call_again()
+    if changed := _changed(before, _checksums(fetch(output))):
+        return f"{changed} changed with the next call, which overwrites it: say reuses_output=True"
+    return ""
+
+
+def _checksums(arrays: Arrays) -> dict[str, int]:
+    return {name: _checksum(value) for name, value in arrays.items()}
+
+
+def _changed(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """The first name whose checksum is another one; empty if there is none."""
+    return next((name for name in before if before[name] != after[name]), "")
 
 
 def _checksum(array: np.ndarray[Any, Any]) -> int:

@@ -14,7 +14,7 @@ def compiled_func_vmap(problem: Problem) -> Step:
     from torch.func import grad, vmap
 
     language, compilers = ("C++", ("c++", "g++", "clang++", "cl"))
-    if problem.device.type != "cpu":
+    if next(iter(problem.parameters.values())).device.type != "cpu":
         language, compilers = ("C", ("cc", "gcc", "clang", "cl"))
     if not any(map(shutil.which, compilers)):
         raise Unsupported(f"torch.compile needs a {language} compiler, and there is none on this machine")
