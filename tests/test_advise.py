@@ -66,7 +66,7 @@ def test_two_that_cannot_be_told_apart_are_both_named(monkeypatch: pytest.Monkey
     machine = Machine({"one": 100, "other": 101}, spread=0.05)
 
     state = hold(machine, monkeypatch, ["one", "other"], within_s=5)
-    said = answer.text(answer.advice(state, [], strategies("one", "other")))
+    said = answer.as_text(answer.advice(state, [], strategies("one", "other")))
 
     assert len(state.survivors()) == 2
     assert "within the noise" in said
@@ -132,8 +132,8 @@ def test_where_nothing_can_be_measured_the_answer_is_what_earlier_runs_say_and_s
     advice = answer.advice(state, [strategy for strategy, _ in found], found)
 
     assert advice.expected == "numpy/good"
-    assert "nothing could be measured in time. Try numpy/good: earlier runs" in answer.text(advice)
-    assert "Copy this (numpy/good):" in answer.text(advice)
+    assert "nothing could be measured in time. Try numpy/good: earlier runs" in answer.as_text(advice)
+    assert "Copy this (numpy/good):" in answer.as_text(advice)
 
 
 def test_what_cannot_run_the_model_is_never_advised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_what_cannot_run_the_model_is_never_advised(monkeypatch: pytest.MonkeyPa
     advice = answer.advice(state, [strategy for strategy, _ in found], found)
 
     assert advice.expected == ""
-    assert "there is no answer" in answer.text(advice)
+    assert "there is no answer" in answer.as_text(advice)
 
 
 def test_a_loop_over_a_large_batch_is_tried_after_all_others() -> None:

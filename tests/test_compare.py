@@ -137,7 +137,7 @@ def test_the_terminal_shows_the_worst_first_and_the_counts_last(tmp_path: Path) 
     one = [*passes(1000, "a/same"), *passes(1000, "b/slower")]
     two = [*passes(1000, "a/same"), *passes(2000, "b/slower")]
 
-    lines = comparison.text(both(tmp_path, one, two)).splitlines()
+    lines = comparison.as_text(both(tmp_path, one, two)).splitlines()
 
     assert lines[1].startswith("SLOWER  2× slower [")
     assert "policy: b/slower at batch size 4" in lines[1]
@@ -164,11 +164,11 @@ def test_hostile_names_are_text_on_page_and_terminal(tmp_path: Path) -> None:
 
     assert html.lower().count("<script") == 1
     assert "<img" not in html
-    assert "\x1b" not in comparison.text(found)
+    assert "\x1b" not in comparison.as_text(found)
 
 
 def test_two_runs_without_rows_compare_to_nothing(tmp_path: Path) -> None:
     found = both(tmp_path, [], [])
 
-    assert comparison.text(found).endswith("There is no case in either run.")
+    assert comparison.as_text(found).endswith("There is no case in either run.")
     assert "Neither run has a case" in comparison.write(found, tmp_path / "out").read_text()

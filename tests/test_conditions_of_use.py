@@ -31,14 +31,14 @@ def panel(reusing_ns: int, keeping_ns: int, **reusing: object) -> Panel:
 
 
 def test_where_it_is_the_fastest_the_answer_names_the_best_that_keeps_its_results() -> None:
-    sentence = answer.of(panel(10_000, 20_000, reuses_output=True)).sentence
+    sentence = answer.recommend(panel(10_000, 20_000, reuses_output=True)).sentence
 
     assert f"use {REUSING}" in sentence
     assert f"valid until the next call; if you keep results, use {KEEPING}: 20 µs per call" in sentence
 
 
 def test_where_it_is_not_the_fastest_the_answer_says_nothing_of_it() -> None:
-    assert "valid until" not in answer.of(panel(30_000, 20_000, reuses_output=True)).sentence
+    assert "valid until" not in answer.recommend(panel(30_000, 20_000, reuses_output=True)).sentence
 
 
 def test_its_name_is_marked_in_the_tables_and_no_other() -> None:
@@ -60,7 +60,7 @@ def test_advice_goes_on_until_the_best_that_keeps_its_results_is_known_too(monke
     monkeypatch.setattr(race.workers, "measure", machine.measure)
 
     state = race.race(test_advise.QUESTION, found, time.monotonic() + 60, lambda line: None)
-    said = advice.text(advice.advice(state, [strategy for strategy, _ in found], found))
+    said = advice.as_text(advice.advice(state, [strategy for strategy, _ in found], found))
 
     assert state.contests() == [["numpy/reusing"], ["numpy/keeping"]]
     assert "numpy/keeping" in state.rounds
@@ -80,7 +80,7 @@ def test_variables_that_the_fastest_needs_are_named_in_the_answer() -> None:
     times = {BASE: 90_000, KEEPING: 20_000}
     rows = [ok(name, 4, number, around(times[name])) for name in times for number in (1, 2)]
 
-    sentence = answer.of(only_panel(*rows, strategies=described)).sentence
+    sentence = answer.recommend(only_panel(*rows, strategies=described)).sentence
 
     assert "It needs JAX_CPU_ENABLE_ASYNC_DISPATCH=false in the environment." in sentence
 
@@ -91,6 +91,6 @@ def test_advice_names_the_variables_too(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(race.workers, "measure", Machine({"fast": 100, "slow": 1000}).measure)
 
     state = race.race(test_advise.QUESTION, found, time.monotonic() + 60, lambda line: None)
-    said = advice.text(advice.advice(state, [strategy for strategy, _ in found], found))
+    said = advice.as_text(advice.advice(state, [strategy for strategy, _ in found], found))
 
     assert "It needs OMP_NUM_THREADS=1 in the environment." in said

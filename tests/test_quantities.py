@@ -29,7 +29,7 @@ def flat(rows: Arrays) -> np.ndarray:  # type: ignore[type-arg]
 
 def true(quantity: str) -> Arrays:
     """What an honest strategy returns, in float32."""
-    reference = TRUTH.of(quantity, "float32")
+    reference = TRUTH.for_quantity(quantity, "float32")
     rows = reference.rows if quantity in ("gradients", "norms") else {name: v[0] for name, v in reference.rows.items()}
     return cast(rows, "float32")
 

@@ -272,7 +272,7 @@ class TestPage:
 
 class TestAnswer:
     def test_two_strategies_that_cannot_be_told_apart_are_named_together(self) -> None:
-        found = answer.of(
+        found = answer.recommend(
             panel_of(
                 ok(BASE, 4, 1, around(90_000)), ok("jax/vmap", 4, 1, around(1000)), ok("torch/vmap", 4, 1, around(1001))
             )
@@ -284,7 +284,7 @@ class TestAnswer:
         )
 
     def test_it_is_withheld_where_all_strategies_are_alike(self) -> None:
-        found = answer.of(panel_of(ok(BASE, 4, 1, around(1000)), ok("jax/vmap", 4, 1, around(1005))))
+        found = answer.recommend(panel_of(ok(BASE, 4, 1, around(1000)), ok("jax/vmap", 4, 1, around(1005))))
 
         assert not found.supported
         assert "the 2 strategies that have a time cannot be told apart" in found.sentence
@@ -292,13 +292,13 @@ class TestAnswer:
     def test_it_is_withheld_where_the_gain_over_the_baseline_is_below_the_noise_floor(self) -> None:
         rows = [ok(name, 4, 1, around(time)) for name, time in (("jax/vmap", 1000), (BASE, 1100), ("torch/slow", 9000))]
 
-        found = answer.of(panel_of(*rows))
+        found = answer.recommend(panel_of(*rows))
 
         assert not found.supported
         assert "1.1 times [0.888, 1.36], does not clearly exceed the noise floor of 20 %" in found.sentence
 
     def test_it_is_withheld_where_one_call_is_all_there_is(self) -> None:
-        found = answer.of(panel_of(ok(BASE, 4, 1, [9000]), ok("jax/vmap", 4, 1, [1000])))
+        found = answer.recommend(panel_of(ok(BASE, 4, 1, [9000]), ok("jax/vmap", 4, 1, [1000])))
 
         assert not found.supported
         assert "one timed call says nothing about noise" in found.sentence
@@ -306,20 +306,20 @@ class TestAnswer:
     def test_a_baseline_without_a_time_is_named_with_its_status(self) -> None:
         rows = [failed(BASE, 4, 1, Status.TIMEOUT, "60 s"), ok("jax/vmap", 4, 1, around(1000))]
 
-        assert "tf1/session-loop has no time to compare with (timeout)" in answer.of(panel_of(*rows)).sentence
+        assert "tf1/session-loop has no time to compare with (timeout)" in answer.recommend(panel_of(*rows)).sentence
 
     def test_a_baseline_that_wins_is_recommended(self) -> None:
         rows = [ok(BASE, 4, 1, around(1000)), ok("jax/vmap", 4, 1, around(9000))]
 
         assert (
             "use tf1/session-loop: 1 µs per call, the baseline, which nothing here beats"
-            in answer.of(panel_of(*rows)).sentence
+            in answer.recommend(panel_of(*rows)).sentence
         )
 
     def test_wrong_numbers_are_never_recommended_however_fast(self) -> None:
         wrong = failed("jax/wrong", 4, 1, Status.DISAGREES, "0 digits", samples_ns=(1, 1, 1), median_s=1e-9)
 
-        found = answer.of(panel_of(ok(BASE, 4, 1, around(9000)), ok("jax/vmap", 4, 1, around(1000)), wrong))
+        found = answer.recommend(panel_of(ok(BASE, 4, 1, around(9000)), ok("jax/vmap", 4, 1, around(1000)), wrong))
 
         assert found.leaders == ("jax/vmap",)
 

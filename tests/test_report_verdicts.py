@@ -184,7 +184,7 @@ class TestCosts:
         ]
         rows_panel, *others = panels_of(*rows, **info)
         # when the costs are asked for
-        found = {cost.strategy: cost for cost in costs.of(rows_panel, others)}["jax/vmap"]
+        found = {cost.strategy: cost for cost in costs.costs(rows_panel, others)}["jax/vmap"]
         # then each follows from its definition
         assert found.batch_size == 16
         assert found.per_instance_s == pytest.approx(100e-6 / 16)
@@ -199,7 +199,7 @@ class TestCosts:
     def test_what_was_not_measured_anywhere_is_said_once_instead_of_in_every_line(self) -> None:
         (panel,) = panels_of(case(BASE, 16, 10_000, peak_bytes=None))
 
-        found = costs.table(costs.of(panel))
+        found = costs.table(costs.costs(panel))
 
         assert {"over plain", "of ceiling", "peak memory"} <= set(found.missing)
         assert not set(found.headings) & set(found.missing)
@@ -230,7 +230,7 @@ class TestSides:
     def test_one_case_under_two_conditions_is_one_line(self, dimension: str) -> None:
         rows = [case("jax/vmap", 4, 1000), case("jax/vmap", 4, 500, **{dimension: "other"})]
 
-        (found,) = side_by_side.of(panels_of(*rows), dimension)
+        (found,) = side_by_side.sides(panels_of(*rows), dimension)
 
         assert found.conditions[1] == "other"
         ((name, cells),) = found.rows
@@ -242,7 +242,7 @@ class TestSides:
     def test_differences_within_the_noise_floor_are_ties(self) -> None:
         rows = [case("jax/vmap", 4, 1000), case("jax/vmap", 4, 1010, allocator="reuse")]
 
-        (found,) = side_by_side.of(panels_of(*rows), "allocator")
+        (found,) = side_by_side.sides(panels_of(*rows), "allocator")
 
         assert found.rows[0][1][1] == ("1.01 ms", "a tie")
 

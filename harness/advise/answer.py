@@ -127,7 +127,7 @@ def _without_rows(question: Question) -> str:
     )
 
 
-def text(advice: Advice) -> str:
+def as_text(advice: Advice) -> str:
     """The answer, then the ranking, what was left out and why, and the code to copy."""
     lines = [_answer(advice), ""]
     if advice.ranking:

@@ -4,7 +4,7 @@
     from harness.report import comparison
 
     found = compare(Path("results/before"), Path("results/after"))
-    print(comparison.text(found))
+    print(comparison.as_text(found))
 
 A difference counts only if the whole interval of the ratio lies beyond the noise floors of both runs, and that interval
 is wide enough to hold in all cases at once: of 500 that did not change, none should be called slower. Runs of two

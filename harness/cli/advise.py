@@ -57,5 +57,5 @@ def advise(
         )
     except (PluginError, DeviceAbsent, Busy) as error:
         refuse(str(error))
-    typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False) if as_json else answer.text(found))
+    typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False) if as_json else answer.as_text(found))
     raise typer.Exit(0 if found.ranking or found.expected else 1)

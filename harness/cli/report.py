@@ -65,7 +65,7 @@ def compare(
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
-        typer.echo(comparison.text(found))
+        typer.echo(comparison.as_text(found))
         target = reports / f"{one.name}-against-{two.name}"
         try:
             typer.echo(f"Page: {comparison.write(found, target)}")

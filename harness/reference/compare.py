@@ -73,8 +73,10 @@ def check(
     of one value; a sum over the batch is one row.
     """
     if quantity not in SUMS:
-        return _check(output, reference.of(quantity, dtype), dtype)
-    verdict = _check({name: value[None] for name, value in output.items()}, reference.of(quantity, dtype), dtype)
+        return _check(output, reference.for_quantity(quantity, dtype), dtype)
+    verdict = _check(
+        {name: value[None] for name, value in output.items()}, reference.for_quantity(quantity, dtype), dtype
+    )
     reason = verdict.reason.replace(" of instance 0", "")
     return replace(verdict, reason=reason, worst_instance=None, rows_checked=0)
 

@@ -56,7 +56,7 @@ class Reference:
         """Number of instances in the batch, checked or not."""
         return len(self.weights)
 
-    def of(self, quantity: str, dtype: str) -> Reference:
+    def for_quantity(self, quantity: str, dtype: str) -> Reference:
         """The reference for another quantity, as if its result were rows: norms (B,), or one row that is a sum.
 
         To the error of a sum is added what rounding its terms to `dtype` does where they cancel, and to that of a norm

@@ -39,7 +39,7 @@ def write(runs: Sequence[Path], folder: Path) -> Path:
     loaded = [store.load(run) for run in runs]
     folder.mkdir(parents=True, exist_ok=True)
     groups = panels.panels(loaded)
-    contents = page.gather(loaded, sections.of(groups, folder))
+    contents = page.gather(loaded, sections.sections(groups, folder))
     exports.write(contents, folder)
     (folder / "summary.md").write_text(summary.markdown(contents), encoding="utf-8")
     index = folder / "index.html"

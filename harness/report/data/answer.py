@@ -32,7 +32,7 @@ class Answer:
     """The fastest strategy, and those that cannot be told from it, fastest first."""
 
 
-def of(panel: Panel, naming: bool = False) -> Answer:
+def recommend(panel: Panel, naming: bool = False) -> Answer:
     """The answer for the largest batch size at which anything has a time.
 
     Args:

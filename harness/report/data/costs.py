@@ -118,7 +118,7 @@ class Overtaking:
         )
 
 
-def of(panel: Panel, others: Sequence[Panel] = ()) -> list[Cost]:
+def costs(panel: Panel, others: Sequence[Panel] = ()) -> list[Cost]:
     """One cost per strategy that has a time, in the panel's order.
 
     Args:

@@ -59,13 +59,13 @@ class Section:
         return tuple(f"{panel.conditions.quantity.replace('_', ' ')} {floor(panel.floor)}" for panel in self.panels)
 
 
-def of(panels: Sequence[Panel], folder: Path) -> list[Section]:
+def sections(panels: Sequence[Panel], folder: Path) -> list[Section]:
     """The sections in the order of the panels; their figures are written into `folder`."""
     groups = _groups(panels)
     names = stems([main for main, _ in groups])
     naming = {panel.conditions.device for panel in panels} != {"cpu"}
     return [
-        _section(main, others, stem, figures.of(main, folder, stem), naming)
+        _section(main, others, stem, figures.draw(main, folder, stem), naming)
         for (main, others), stem in zip(groups, names, strict=True)
     ]
 
@@ -95,10 +95,10 @@ def _section(panel: Panel, others: Sequence[Panel], stem: str, charts: Sequence[
         stem=stem,
         title=formats.clipped(panel.conditions.workload, 40) or "unnamed",
         conditions=captions.conditions(panel),
-        answer=answer.of(panel, naming),
+        answer=answer.recommend(panel, naming),
         matrix=tables.matrix(panel),
         charts=tuple(charts),
-        costs=tuple(costs.of(panel, others)),
+        costs=tuple(costs.costs(panel, others)),
         overtakings=tuple(costs.overtakings(panel)),
         without_rows=tuple(line for other in others for line in _without_rows(panel, other)),
         tally=captions.tally(panel.cases),

@@ -58,7 +58,7 @@ def _table(dimension: str, conditions: tuple[str, ...], group: Sequence[Sides]) 
     return Table(dimension, conditions, tuple(rows), sum(len(one.rows) for one in group) - len(rows))
 
 
-def of(panels: Sequence[Panel], dimension: str) -> list[Sides]:
+def sides(panels: Sequence[Panel], dimension: str) -> list[Sides]:
     """One table per place that was measured under several values of `dimension` (a field of `Place`)."""
     groups: dict[tuple[str, ...], list[Panel]] = {}
     for panel in panels:

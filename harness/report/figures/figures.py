@@ -41,7 +41,7 @@ _NEAR = 10.0
 """A strategy within this factor of the ceiling is near it."""
 
 
-def of(panel: Panel, folder: Path, stem: str) -> list[Chart]:
+def draw(panel: Panel, folder: Path, stem: str) -> list[Chart]:
     """All figures of a panel, written into `folder` with names that begin with `stem`.
 
     A panel without any time gets none.

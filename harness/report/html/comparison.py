@@ -21,7 +21,7 @@ _TERMINAL = 40
 """Cases that the terminal shows before it says how many more there are."""
 
 
-def text(found: Comparison) -> str:
+def as_text(found: Comparison) -> str:
     """One line per case, what became slower first, then how many cases there are of each verdict."""
     lines = [f"{found.b} against {found.a}: above 1, {found.b} is faster"]
     lines += [f"  differs: {formats.clipped(difference, 160)}" for difference in found.differences]

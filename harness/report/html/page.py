@@ -121,7 +121,7 @@ def gather(runs: Sequence[Run], sections: Sequence[Section]) -> Contents:
         tuple(names),
         tuple(sections),
         tuple(found for name in names for found in _verdicts(name, sections)),
-        tuple(found for dimension in ("run", "allocator", "device") for found in side_by_side.of(panels, dimension)),
+        tuple(found for dimension in ("run", "allocator", "device") for found in side_by_side.sides(panels, dimension)),
         tuple(_glance(section) for section in sections),
         fleet.of(names, runs, panels),
     )
