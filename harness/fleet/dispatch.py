@@ -7,6 +7,7 @@ as that a case is hopeless, decides on the next heat.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 import uuid
@@ -249,15 +250,23 @@ class Dispatch:
             what, found = self._done.get(timeout=min(0.5, max(0.0, self._tick - time.monotonic())) or 0.01)
         except queue.Empty:
             return
-        while True:
-            if what == "begun":
-                self._note_begun(found)
-            else:
-                self._note_done(found)
-            try:
-                what, found = self._done.get_nowait()
-            except queue.Empty:
-                return
+        arrived = [(what, found)]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                arrived.append(self._done.get_nowait())
+        for event in (found for what, found in arrived if what == "begun"):
+            self._note_begun(event)
+        done = [found for what, found in arrived if what == "done"]
+        results = self._results([future for future in done if future.status == "finished"])
+        for future in done:
+            self._note_done(future, results.get(future))
+
+    def _results(self, futures: Sequence[Future]) -> dict[Future, Any]:
+        """What tasks have returned, fetched at once; nothing if one is lost, so that each is asked for alone."""
+        try:
+            return dict(zip(futures, self._client.gather(list(futures)), strict=True))
+        except Exception:
+            return {}
 
     def _note_begun(self, event: Mapping[str, Any]) -> None:
         team, flight = self._flights.get(event["heat"], (None, None))
@@ -269,7 +278,7 @@ class Dispatch:
             self._client.cancel([future], force=True)
             self._give_up(team, flight, f"its machine died {MOST_DEATHS} times, last {flight.begun[-2]}")
 
-    def _note_done(self, future: Future) -> None:
+    def _note_done(self, future: Future, found: Mapping[str, Any] | None) -> None:
         if future in self._adopting:
             self._note_adopted(future)
             return
@@ -278,7 +287,7 @@ class Dispatch:
             return
         flight = team.flying.pop(future)
         try:
-            found = future.result()
+            found = found or future.result()
         except Exception as error:
             self._note_failed(team, flight, error)
             return
@@ -302,8 +311,7 @@ class Dispatch:
         team, machine = self._adopting.pop(future)
         if future.status != "finished":
             return
-        workers = self._client.scheduler_info()["workers"]
-        if not any(address in workers for address in team.ready):
+        if self._is_deserted(team):
             # Heats that found no machine wait for one that joins with the resource, and this one was given it later.
             stranded = list(team.flying)
             team.again.extend(team.flying[one] for one in stranded)
@@ -312,6 +320,13 @@ class Dispatch:
             team.flying.clear()
             self._client.cancel([*stranded, *waiting], force=True)
         team.ready[machine.address] = machine
+
+    def _is_deserted(self, team: Team) -> bool:
+        """Whether no machine of a team is left. Of many some are: then the cluster is not asked."""
+        if len(team.ready) > FEW:
+            return False
+        workers = self._client.scheduler_info()["workers"] if team.flying else self._members.machines
+        return not any(address in workers for address in team.ready)
 
     def _give_up(self, team: Team, flight: Flight, reason: str) -> None:
         for task in flight.heat.tasks:
