@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import report
+from harness.analysis import formats, steady
 from harness.core import store
 from harness.core.records import Status
 from harness.core.store import StoreError
-from harness.runner import execute, progress
+from harness.runner import progress
 from harness.runner.prepare import Prepared
 from harness.system import lock
 
@@ -43,8 +44,8 @@ def measure_and_report(prepared: Prepared, reports: Path) -> int:
             write_report([prepared.folder], reports / prepared.folder.name)
             return INTERRUPTED
     run = store.load(prepared.folder)
-    if (share := execute.steady_share(run)) is not None:
-        print(f"{share:.0%} of the time was spent inside steady-state calls.", file=sys.stderr)
+    if (share := steady.steady_share(run)) is not None:
+        print(f"{formats.share(share)} of the time was spent inside steady-state calls.", file=sys.stderr)
     progress.say_what_was_left_out(run)
     return 1 if write_report([prepared.folder], reports / prepared.folder.name) else 0
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.analysis import case_summary, panels
+from harness.analysis import case_summary, panels, steady
 from harness.analysis.case_summary import CaseSummary
 from harness.analysis.panels import Panel
 from harness.core import store
@@ -266,3 +266,17 @@ def test_a_row_that_holds_the_wrong_kind_of_value_is_left_out_and_named(tmp_path
 def test_a_run_without_rows_has_an_empty_table() -> None:
     assert panels.panels([run_of()]) == []
     assert panels.table([]).empty
+
+
+def test_a_run_tells_how_much_of_it_was_timed_and_in_how_many_turns() -> None:
+    rows = [ok("jax/vmap", 4, 1, around(1000), timed_s=0.5), ok("jax/vmap", 8, 1, [1000] * 5, timed_s=1.0)]
+
+    assert steady.steady_share(run_of(*rows, wall_s=6.0)) == pytest.approx(0.25)
+    assert steady.turns(run_of(*rows)) == (5, 8, 11)
+
+
+def test_a_run_without_a_wall_time_or_turns_tells_neither() -> None:
+    run = run_of(ok("jax/vmap", 4, 1, around(1000)))
+
+    assert steady.steady_share(run) is None
+    assert steady.turns(run) is None

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.analysis import predict
-from harness.core import store
 from harness.frameworks import child_process
 from harness.reference import build
 from harness.runner import one_heat, plan
@@ -88,10 +87,3 @@ def most_workers(wanted: Plan) -> int:
         if card and card.free_bytes is not None:
             count = min(count, card.free_bytes * 3 // 4 // GPU_WORKER_BYTES)
     return max(2, count)
-
-
-def steady_share(run: store.Run) -> float | None:
-    """The share of a run's wall time that was spent inside steady-state calls."""
-    wall = run.info.get("wall_s")
-    timed = sum(sum(row.samples_ns) * 1e-9 if row.timed_s is None else row.timed_s for row in run.rows)
-    return timed / wall if wall else None

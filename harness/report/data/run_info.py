@@ -6,13 +6,13 @@ Everything comes from `run.json`, which may have been written elsewhere: values 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.analysis import formats
+from harness.analysis import formats, steady
 from harness.analysis.panels import known
 from harness.core import store
 from harness.core.framework import framework_or_unknown
@@ -77,6 +77,7 @@ def facts(name: str, run: Run, folder: Path) -> RunFacts:
         command=_short(info.get("command")),
         machine=(
             *((key, _short(info.get(key))) for key in ("created", "finished", "pergrad") if info.get(key)),
+            *_time_spent(run),
             *_pairs(mapping(info, "machine")),
         ),
         versions=_pairs(mapping(info, "versions")),
@@ -86,6 +87,15 @@ def facts(name: str, run: Run, folder: Path) -> RunFacts:
         unavailable=tuple((formats.clipped(what, 60), formats.clipped(why, 300)) for what, why in gone),
         files=tuple((file, _address(run.path / file, folder)) for file in _FILES if (run.path / file).exists()),
     )
+
+
+def _time_spent(run: Run) -> Iterator[tuple[str, str]]:
+    """How much of the run was inside timed calls, and in how many turns that was."""
+    if (share := steady.steady_share(run)) is not None:
+        yield "steady state", f"{formats.share(share)} of {run.info['wall_s']:,.0f} s inside timed calls"
+    if counts := steady.turns(run):
+        fewest, typical, most = counts
+        yield "turns", f"{typical} per case and process, from {fewest} to {most}"
 
 
 def mapping(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
