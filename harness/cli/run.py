@@ -29,7 +29,7 @@ def run(
     ] = False,
     batch_size: Annotated[
         str | None,
-        typer.Option(metavar="1,16,128", help="Batch sizes.  [default: 1,8,64]", rich_help_panel=WHAT),
+        typer.Option(metavar="1,16,128", help="Batch sizes.  [default: 1,10,100]", rich_help_panel=WHAT),
     ] = None,
     strategy: Annotated[
         list[str] | None,

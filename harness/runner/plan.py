@@ -48,7 +48,7 @@ class Plan:
     strategies: tuple[str, ...]
     devices: tuple[str, ...]
     workload_files: Mapping[str, str] = field(default_factory=dict)
-    batch_sizes: tuple[int, ...] = (1, 8, 64)
+    batch_sizes: tuple[int, ...] = (1, 10, 100)
     passes: int = 2
     dtype: str = "float32"
     limit_s: float = 60.0

@@ -140,12 +140,15 @@ def _advice(found: Mapping[str, Sequence[Series]], size: int) -> str:
     if rows and sums:
         ratio = statistics.ratio(rows[0].time(size), sums[0].time(size))
         floor = max(one.panel.floor.factor for one in (rows[0], sums[0]))
-        gain = formats.speedup(ratio) + " than the fastest rows"
-        if statistics.verdict(ratio, floor) is not Verdict.FASTER:
-            gain = f"which saves nothing here: {gain}"
+        taken = f"{sums[0].strategy} takes {formats.duration(sums[0].time(size).value)}"
+        verdict = statistics.verdict(ratio, floor)
+        told = {
+            Verdict.FASTER: f": {taken}, {formats.speedup(ratio)} than the fastest rows.",
+            Verdict.SLOWER: f". Here the rows are the cheaper way all the same: {taken}, {formats.speedup(ratio)}.",
+        }.get(verdict, f". Here that saves no time: {taken}, which cannot be told from the fastest rows.")
         return (
             "If the coefficients of your sum are known before the backward pass, as in a policy gradient, no row is "
-            f"needed: {sums[0].strategy} takes {formats.duration(sums[0].time(size).value)}, {gain}."
+            f"needed{told}"
         )
     return (
         "A policy gradient needs the sum of aᵢ gᵢ, and one backward pass of the sum of aᵢ times loss i gives exactly "
