@@ -8,6 +8,7 @@ Times may be in any unit, as long as it is the same one throughout; ratios and e
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -140,8 +141,7 @@ def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0, spread: 
     log_error = math.sqrt(efficiency * max(between, within) / count)
     centre, value = float(np.median(logs)), _middle(sorted(medians))
     margin = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * log_error
-    shares = (np.arange(REPLICATES) + 0.5) / REPLICATES
-    replicates = np.exp(centre + log_error * special.stdtrit(freedom, shares))
+    replicates = np.exp(centre + log_error * _quantiles_of_t(freedom))
     return Estimate(
         value,
         min(value, math.exp(centre - margin)),
@@ -151,6 +151,14 @@ def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0, spread: 
         freedom,
         np.random.default_rng(seed).permutation(replicates),
     )
+
+
+@functools.cache
+def _quantiles_of_t(freedom: float) -> Floats:
+    """`REPLICATES` values that stand for a t distribution; many cases have the same degrees of freedom."""
+    found: Floats = special.stdtrit(freedom, (np.arange(REPLICATES) + 0.5) / REPLICATES)
+    found.flags.writeable = False
+    return found
 
 
 def log_variance_of_median(samples: Floats) -> float:
