@@ -16,6 +16,7 @@ from harness.cli.app import app
 from harness.core.find_strategies import Catalogue
 from harness.core.framework import framework_names
 from harness.core.strategy import strategy
+from harness.frameworks import child_process
 from harness.system import diagnostics, doctor, info, lock
 from harness.system.diagnostics import NOTE, OK, PROBLEM, WARNING, Finding, Peer, Watched
 from harness.system.doctor import Examination
@@ -294,6 +295,27 @@ def test_variables_are_recorded_by_their_exact_names_so_that_no_secret_is(monkey
 
     assert recorded["OMP_NUM_THREADS"] == "2"
     assert "secret" not in recorded.values()
+
+
+def test_files_that_a_container_keeps_in_memory_count_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content in {
+        "memory.max": "1000000\n",
+        "memory.current": "900000\n",
+        "memory.stat": "anon 100000\ninactive_file 700000\n",
+    }.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(info, "CGROUP", tmp_path)
+
+    assert info.available_bytes() == 800_000
+
+
+def test_options_for_a_pytest_outside_reach_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-n 4 --benchmark-disable")
+    monkeypatch.setenv("PYTEST_PLUGINS", "a_plugin_that_nobody_has")
+
+    found = child_process.environment("numpy", "cpu", threads=None)
+
+    assert not {"PYTEST_ADDOPTS", "PYTEST_PLUGINS"} & found.keys()
 
 
 def test_the_processor_has_a_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ import psutil
 import pytest
 
 from harness.core.records import Mark, MarkKind, Measurement, Status, Task
-from harness.runner import heat, workers
+from harness.runner import heat, worker_process, workers
 from harness.runner.case_run import CaseRun
 from harness.runner.worker_process import Worker
 from harness.system import info
@@ -201,6 +202,16 @@ def test_planted_output_that_looks_like_a_row_is_no_row(planted: MeasureQuickly)
     assert row.strategy == "numpy/prints-rows"
     assert row.median_s is not None
     assert row.median_s > 1e-6
+
+
+def test_of_what_a_worker_writes_to_stderr_the_end_is_kept_and_no_more() -> None:
+    log = worker_process.Log()
+
+    for word in ("first", "last"):
+        subprocess.run(["bash", "-c", f"head -c 3000000 /dev/zero; echo {word}"], stdout=log.file, check=True)
+        log.cut()
+        assert log.end().endswith(f"{word}\n".encode())
+        assert log.size() <= 2000
 
 
 def test_planted_want_of_memory_is_out_of_memory(planted: MeasureQuickly) -> None:

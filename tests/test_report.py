@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -461,6 +462,30 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
         x, y, z = np.cbrt(to_xyz @ colour / np.array([0.9505, 1.0, 1.089]) + 1e-9)
         labs.append(np.array([116 * y, 500 * (x - y), 200 * (y - z)]))
     return float(np.linalg.norm(labs[0] - labs[1]))
+
+
+def test_a_report_leaves_the_backend_of_a_notebook_as_it_is(tmp_path: Path) -> None:
+    """In a process of its own, in which nothing has drawn yet."""
+    run = made_runs.normal(tmp_path / "run", passes=1)
+    code = (
+        "import matplotlib; matplotlib.use('svg'); from harness import report; from pathlib import Path; "
+        f"report.write([Path({str(run)!r})], Path({str(tmp_path / 'page')!r})); print(matplotlib.get_backend())"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.stdout.split() == ["svg"], done.stderr
+    assert list((tmp_path / "page").rglob("*.png"))
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path: Path) -> None:
+    reasons = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "a reason", ""]
+    tables.to_csv(pd.DataFrame({"reason": reasons, "time_s": [-1.5, 2, 3, 4, 5, 6, None]}), tmp_path / "cases.csv")
+
+    found = pd.read_csv(tmp_path / "cases.csv", keep_default_na=False)
+
+    assert list(found["reason"]) == [f"'{reason}" for reason in reasons[:5]] + reasons[5:]
+    assert found["time_s"][0] == "-1.5"
 
 
 def test_docstrings_flow_again_and_lists_keep_their_lines() -> None:

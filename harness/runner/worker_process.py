@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import selectors
@@ -12,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
@@ -28,6 +29,35 @@ class Overdue(Exception):
     """A worker has been silent for longer than it may."""
 
 
+MOST_BYTES = 1 << 20
+"""What is kept of a worker's stderr: one that prints at every call would fill the disk."""
+
+
+class Log:
+    """A temporary file that processes write to, and of which the end is kept."""
+
+    def __init__(self) -> None:
+        self.file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by its owner
+        # Every write goes to the end, also after the file was cut.
+        fcntl.fcntl(self.file, fcntl.F_SETFL, fcntl.fcntl(self.file, fcntl.F_GETFL) | os.O_APPEND)
+
+    def size(self) -> int:
+        """Bytes it holds."""
+        return os.fstat(self.file.fileno()).st_size
+
+    def end(self) -> bytes:
+        """The last 2,000 bytes."""
+        self.file.seek(max(0, self.size() - 2000))
+        return self.file.read(2000)
+
+    def cut(self) -> None:
+        """Keep the end only, if there is too much."""
+        if self.size() > MOST_BYTES:
+            end = self.end()
+            self.file.truncate(0)
+            self.file.write(end)
+
+
 class Worker:
     """A worker process: it imports one framework, and is told case after case what to measure.
 
@@ -37,7 +67,7 @@ class Worker:
 
     def __init__(self, task: Task) -> None:
         """Spawn it and have it import the framework of `task`, whose other cases it may measure too."""
-        self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed by kill()
+        self._stderr = Log()
         self._tag = uuid.uuid4().hex
         self._pending = b""
         self._started = False
@@ -48,7 +78,7 @@ class Worker:
             command(task.framework, "harness.measure.worker", str(commands), str(events)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=self._stderr,
+            stderr=self._stderr.file,
             pass_fds=(commands, events),
             env={
                 **environment(
@@ -88,6 +118,7 @@ class Worker:
         with selectors.DefaultSelector() as selector:
             selector.register(self._events, selectors.EVENT_READ)
             while b"\n" not in self._pending:
+                self._stderr.cut()
                 dead = self._process.poll() is not None
                 left_s = max(0.0, end - time.monotonic())
                 if selector.select(0 if dead else min(0.5, left_s)):
@@ -116,15 +147,15 @@ class Worker:
     @property
     def last_words(self) -> str:
         """The end of what it wrote to stderr."""
-        return _tail(self._stderr)
+        return self._stderr.end().decode(errors="replace").strip()
 
     def kill(self) -> None:
         """End it and everything it started; harmless if it has ended."""
-        if not self._stderr.closed:
+        if not self._stderr.file.closed:
             kill(self._process, self._tag)
             os.close(self._commands)
             os.close(self._events)
-            self._stderr.close()
+            self._stderr.file.close()
         self.dead = True
 
 
@@ -142,8 +173,3 @@ def kill(process: subprocess.Popen[bytes], tag: str) -> None:
             if candidate.environ().get(TAG) == tag:
                 candidate.kill()
                 candidate.wait(5)
-
-
-def _tail(file: IO[str], characters: int = 2000) -> str:
-    file.seek(0)
-    return file.read()[-characters:].strip()

@@ -6,8 +6,10 @@ columns, so cases of two devices can never be read as one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
@@ -161,6 +163,17 @@ def plain(table: pd.DataFrame) -> pd.DataFrame:
     """The table as it is written to CSV: numbers in seconds and bytes, no objects."""
     return table.drop(columns=["facts"]).assign(
         marks=["; ".join(mark.text for mark in marks) for marks in table["marks"]]
+    )
+
+
+FORMULA = re.compile(r"[=+\-@\t\r]")
+"""How a text begins that a spreadsheet would compute: OWASP, "CSV Injection"."""
+
+
+def to_csv(table: pd.DataFrame, path: Path) -> None:
+    """Write a table, its texts as texts: reasons come from anywhere, and a spreadsheet would run a formula."""
+    table.map(lambda cell: f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell).to_csv(
+        path, index=False
     )
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from harness.analysis import formats
 from harness.analysis.compare import CaseChange, Comparison
+from harness.report.data import tables
 from harness.report.figures import theme
 from harness.report.html.page import environment, fingerprint
 
@@ -69,7 +70,7 @@ def write(found: Comparison, folder: Path) -> Path:
     (folder / "comparison.json").write_text(
         json.dumps(found.as_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
     )
-    pd.DataFrame(_flat(found.cases)).to_csv(folder / "comparison.csv", index=False)
+    tables.to_csv(pd.DataFrame(_flat(found.cases)), folder / "comparison.csv")
     script = (Path(__file__).parent / "script.js").read_text(encoding="utf-8")
     index = folder / "index.html"
     index.write_text(

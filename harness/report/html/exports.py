@@ -18,7 +18,7 @@ from harness.report.html.page import CASES_FILE, Contents
 def write(contents: Contents, folder: Path) -> None:
     """Write one file per table into `folder`; a table without a line keeps its heading."""
     panels = [panel for section in contents.sections for panel in section.panels]
-    tables.plain(table(case for panel in panels for case in panel.cases)).to_csv(folder / CASES_FILE, index=False)
+    tables.to_csv(tables.plain(table(case for panel in panels for case in panel.cases)), folder / CASES_FILE)
     for name, columns, rows in (
         ("costs.csv", _COSTS, _costs(contents)),
         ("overtakings.csv", _OVERTAKINGS, _overtakings(contents)),
@@ -27,7 +27,7 @@ def write(contents: Contents, folder: Path) -> None:
         ("published.csv", _PUBLISHED, _published(contents)),
         ("side-by-side.csv", _SIDES, _sides(contents)),
     ):
-        pd.DataFrame(rows, columns=list(columns)).to_csv(folder / name, index=False)
+        tables.to_csv(pd.DataFrame(rows, columns=list(columns)), folder / name)
 
 
 _PLACE = ("run", "workload", "quantity", "device", "dtype", "allocator")
