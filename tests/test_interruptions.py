@@ -134,7 +134,7 @@ def test_ctrl_c_leaves_a_report_and_a_run_that_can_be_resumed(tmp_path: Path) ->
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=300)
 
-    assert process.returncode == 130
+    assert process.returncode == 130, stderr
     assert "pergrad run --resume try" in stderr
     assert (tmp_path / "reports" / "try" / "index.html").exists()
     assert run_of(tmp_path).info["state"] == "interrupted"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import psutil
@@ -98,6 +100,17 @@ def test_planted_lie_disagrees_and_is_named(
 
     assert row.status is Status.DISAGREES, (row.status, row.reason, row.detail)
     assert said in row.reason
+
+
+def test_a_worker_may_be_ended_by_several_at_once(task_for: Callable[..., Task]) -> None:
+    worker = Worker(task_for(strategy_of("honest"), 1))
+
+    with ThreadPoolExecutor(8) as pool:
+        ends = [pool.submit(worker.kill) for _ in range(8)]
+
+    assert [end.exception() for end in ends] == [None] * 8
+    assert worker.dead
+    assert worker.exit_status == -signal.SIGKILL
 
 
 @pytest.mark.alone

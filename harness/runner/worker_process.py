@@ -10,6 +10,7 @@ import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Mapping
@@ -72,6 +73,7 @@ class Worker:
         self._pending = b""
         self._started = False
         self.dead = False
+        self._closing = threading.Lock()
         commands, self._commands = os.pipe()
         self._events, events = os.pipe()
         self._process = subprocess.Popen(
@@ -150,12 +152,16 @@ class Worker:
         return self._stderr.end().decode(errors="replace").strip()
 
     def kill(self) -> None:
-        """End it and everything it started; harmless if it has ended."""
-        if not self._stderr.file.closed:
-            kill(self._process, self._tag)
-            os.close(self._commands)
-            os.close(self._events)
-            self._stderr.file.close()
+        """End it and everything it started; harmless if it has ended, and from several threads at once.
+
+        At Ctrl-C the heat ends its workers while a thread that had begun a case may end its own.
+        """
+        with self._closing:
+            if not self._stderr.file.closed:
+                kill(self._process, self._tag)
+                os.close(self._commands)
+                os.close(self._events)
+                self._stderr.file.close()
         self.dead = True
 
 
