@@ -161,6 +161,13 @@ def test_a_loop_over_a_large_batch_is_tried_after_all_others() -> None:
     assert order(1) == ["numpy/loop", "numpy/other"]
 
 
+def test_what_reads_layers_is_no_candidate_for_a_model_that_is_not_written_through_ops() -> None:
+    def names(through_ops: bool) -> set[str]:
+        return {one.name for one, _ in race.candidates(discover(), replace(QUESTION, through_ops=through_ops), [])}
+
+    assert names(through_ops=True) - names(through_ops=False) == {"numpy/outer-products"}
+
+
 def test_a_model_is_expected_to_behave_as_those_that_resemble_it() -> None:
     small, large = Model(50, 300), Model(1_000_000, 6_000_000)
     prior_results = [

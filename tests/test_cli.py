@@ -183,6 +183,36 @@ def test_a_workload_in_a_file_is_measured_under_its_name(tmp_path: Path) -> None
     assert (row.workload, row.status) == ("through-ops", "ok")
 
 
+def test_what_reads_layers_starts_no_worker_for_a_model_that_is_not_written_through_ops(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        '"""A model in NumPy."""\nframeworks = ("numpy",)\n\n\n'
+        "def losses(parameters, batch):\n    return (batch['x'] * parameters['w']) ** 2\n\n\n"
+        "def parameters(rng):\n    return {'w': rng.random(1)}\n\n\n"
+        "def batch(rng, size):\n    return {'x': rng.random(size)}\n"
+    )
+
+    result = pergrad(
+        *(
+            "run",
+            *HONEST,
+            "--strategy",
+            "numpy/outer-products",
+            "--workload",
+            str(tmp_path / "own.py"),
+            "--name",
+            "own",
+        ),
+        *("--batch-size", "2", "--passes", "1", "--target", "0.01"),
+        *("--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")),
+    )
+
+    assert result.exit_code == 0, result.output
+    loop, refused = sorted(store.load(tmp_path / "results" / "own").rows, key=lambda row: row.strategy)
+    assert (loop.status, refused.status) == ("ok", "unsupported")
+    assert "reads the layers of losses written through ops" in refused.reason
+    assert refused.case_s is None
+
+
 def test_a_workload_that_couples_its_instances_is_named_as_such(tmp_path: Path) -> None:
     coupled = Path(__file__).parent / "planted_workloads" / "coupled.py"
 

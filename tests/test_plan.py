@@ -178,6 +178,25 @@ def test_two_sizes_of_which_one_was_disturbed_do_not_rule_out_a_third() -> None:
     assert extrapolate([*history, (6, 0.1)], 16) == 0
 
 
+def test_a_cost_that_has_just_overtaken_that_of_compiling_is_not_ruled_out() -> None:
+    # Seconds of a loop without jit on two cores, whose first call of all compiled; B=128 takes 24 s.
+    history = [(1, 2.2), (4, 0.8), (16, 3.05)]
+    assert extrapolate(history, 128) > 60
+
+    assert predict.trial_size(history, 128, limit_s=60) == 32
+    assert predict.trial_size([*history, (32, 6.0)], 128, limit_s=60) == 64
+    assert predict.trial_size([*history, (32, 6.0), (64, 12.0)], 128, limit_s=60) is None
+    assert extrapolate([*history, (32, 6.0), (64, 12.0)], 128) == pytest.approx(24, rel=0.1)
+
+
+def test_a_cost_that_grows_on_is_given_up_before_it_takes_long() -> None:
+    history = [(1, 0.5), (4, 0.7), (16, 3.05)]
+
+    assert predict.trial_size(history, 128, limit_s=60) == 32
+    assert predict.trial_size([*history, (32, 12.2)], 128, limit_s=60) is None
+    assert extrapolate([*history, (32, 12.2)], 128) > 60
+
+
 def test_a_size_that_may_just_reach_the_limit_is_tried_at_half() -> None:
     # Seconds of unstack at B=64 on two cores; B=256 was stopped after 60 s.
     assert predict.trial_size([(16, 0.45), (64, 2.65)], 256, limit_s=60) == 128

@@ -73,6 +73,7 @@ def advise(
                 reference=str(reference),
                 device=kind,
                 gpu=gpu,
+                through_ops=workload.through_ops,
             )
             found = race.candidates(catalogue, question, [*prior.bundled(), *own_prior_results(results, kind)])
             found = [entry for entry in found if not (keep_results and entry[0].reuses_output)]

@@ -67,6 +67,7 @@ class Question:
     reference: str
     device: str = "cpu"
     gpu: str = ""
+    through_ops: bool = True
 
 
 @dataclass
@@ -145,8 +146,9 @@ def candidates(
         needed = (framework(strategy.framework).package, *strategy.requires)
         # What another interpreter has cannot be seen from here; the worker finds out.
         installed = python_of(strategy.framework) != sys.executable or all(map(find_spec, needed))
-        installed = installed and question.device in strategy.devices
-        if strategy.quantity == question.quantity and strategy.framework in question.frameworks and installed:
+        runs_it = strategy.framework in question.frameworks and (question.through_ops or not strategy.through_ops)
+        possible = installed and runs_it and question.device in strategy.devices
+        if possible and strategy.quantity == question.quantity:
             ratio = prior.expected_ratio(prior_results, strategy.name, question.model, question.batch_size)
             own = FOLDER not in strategy.path.parents
             found.append((strategy, ratio or (1.0 if own else UNKNOWN)))

@@ -37,6 +37,7 @@ class Strategy:
         reuses_output: whether a call may overwrite what earlier calls returned.
         environment: variables that its worker needs before the framework is imported.
         every_device: whether it uses all devices of a kind at once, instead of the one it is given.
+        through_ops: whether it runs only losses that are written through `ops`, whose layers it reads.
         loop: whether it is the plain loop over the instances in its framework, which others are compared with.
         full_only: whether it is left out of the default plan and measured with `--full` or by name.
         path: the file it was defined in.
@@ -57,6 +58,7 @@ class Strategy:
     loop: bool = False
     full_only: bool = False
     every_device: bool = False
+    through_ops: bool = False
 
     @property
     def docstring(self) -> str:
@@ -89,6 +91,7 @@ def strategy(
     loop: bool = False,
     full_only: bool = False,
     every_device: bool = False,
+    through_ops: bool = False,
     interface: int = INTERFACE,
 ) -> Callable[[Build], Strategy]:
     """Declare a function to be a strategy; the keywords are the attributes of `Strategy`.
@@ -136,6 +139,7 @@ def strategy(
             loop=loop,
             full_only=full_only,
             every_device=every_device,
+            through_ops=through_ops,
         )
 
     return declare

@@ -34,6 +34,11 @@ class WorkloadInfo:
     reference: str
 
     @property
+    def through_ops(self) -> bool:
+        """Whether it is written through `ops`."""
+        return self.flops is not None
+
+    @property
     def parameter_count(self) -> int:
         """Number of values in one row of gradients."""
         return sum(math.prod(shape) for shape in self.shapes.values())

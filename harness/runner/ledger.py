@@ -57,6 +57,7 @@ class Ledger:
             name: workload_info(find_workloads.find(self.wanted.source(name)), self.wanted.seed)
             for name in self.wanted.workloads
         }
+        self._through_ops = {strategy.name for strategy in self.chosen if strategy.through_ops}
         self._done: dict[tuple[Case, int], Status] = {}
         self._dead: dict[Case, Measurement] = {}
         self._heat = max((row.heat or 0 for row in stored.rows), default=0)
@@ -129,6 +130,10 @@ class Ledger:
         known = self.facts[task.workload]
         if task.framework not in known.frameworks:
             reason = f"workload {task.workload} is written for {', '.join(known.frameworks)} only"
+            self._refuse(task, sizes, Status.UNSUPPORTED, reason)
+            return task.only([])
+        if not known.through_ops and task.strategy in self._through_ops:
+            reason = f"reads the layers of losses written through ops; workload {task.workload} is written without them"
             self._refuse(task, sizes, Status.UNSUPPORTED, reason)
             return task.only([])
         if reason := absent(task, self.seen[task.framework]):

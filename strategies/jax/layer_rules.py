@@ -3,7 +3,9 @@ from functools import partial
 from pergrad import Batch, Gradients, Parameters, Problem, Step, strategy
 
 
-@strategy(framework="jax", source="I. Goodfellow, arXiv 1510.01799; buffers donated", reuses_output=True)
+@strategy(
+    framework="jax", source="I. Goodfellow, arXiv 1510.01799; buffers donated", reuses_output=True, through_ops=True
+)
 def layer_rules(problem: Problem) -> Step:
     """One pass for the batch, rows from each layer's input and cotangent, written into the previous result.
 

@@ -6,6 +6,7 @@ from pergrad import Batch, Gradients, Parameters, Problem, Step, strategy
     quantity="clipped_sum",
     source="I. Goodfellow, arXiv 1510.01799; rows by layer rules, then clipped and added up",
     full_only=True,
+    through_ops=True,
 )
 def layer_rules_clipped_sum(problem: Problem) -> Step:
     """Rows by layer rules, their norms, and the sum of the clipped rows, in one program.

@@ -6,6 +6,7 @@ from pergrad import Batch, Gradients, Parameters, Problem, Step, strategy
     quantity="norms",
     source="I. Goodfellow, arXiv 1510.01799; rows by layer rules, then their norms",
     full_only=True,
+    through_ops=True,
 )
 def layer_rules_norms(problem: Problem) -> Step:
     """Rows by layer rules, and the sum of their squares, in one program.

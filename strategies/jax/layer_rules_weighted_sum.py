@@ -6,6 +6,7 @@ from pergrad import Array, Batch, Gradients, Parameters, Problem, Step, strategy
     quantity="weighted_sum",
     source="I. Goodfellow, arXiv 1510.01799; rows by layer rules, then a sum",
     full_only=True,
+    through_ops=True,
 )
 def layer_rules_weighted_sum(problem: Problem) -> Step:
     """Rows by layer rules, and their product with the weights, in one program: for weights that depend on the rows.

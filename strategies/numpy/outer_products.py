@@ -1,7 +1,13 @@
 from pergrad import Problem, Step, strategy
 
 
-@strategy(framework="numpy", source="I. Goodfellow, arXiv 1510.01799, on NumPy", reuses_output=True, full_only=True)
+@strategy(
+    framework="numpy",
+    source="I. Goodfellow, arXiv 1510.01799, on NumPy",
+    reuses_output=True,
+    full_only=True,
+    through_ops=True,
+)
 def outer_products(problem: Problem) -> Step:
     """Outer products on NumPy: HIPS autograd gives each layer's cotangent, NumPy multiplies it with the inputs.
 

@@ -6,6 +6,7 @@ from pergrad import Batch, Gradients, Problem, Step, strategy
     quantity="clipped_sum",
     source="I. Goodfellow, arXiv 1510.01799, on NumPy; M. Abadi et al., arXiv 1607.00133",
     full_only=True,
+    through_ops=True,
 )
 def outer_products_clipped_sum(problem: Problem) -> Step:
     """Rows by outer products first, then their norms, then the sum of the clipped rows, on NumPy.

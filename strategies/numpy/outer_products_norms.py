@@ -6,6 +6,7 @@ from pergrad import Batch, Gradients, Problem, Step, strategy
     quantity="norms",
     source="I. Goodfellow, arXiv 1510.01799, on NumPy, then the norms",
     full_only=True,
+    through_ops=True,
 )
 def outer_products_norms(problem: Problem) -> Step:
     """Rows by outer products first, then their norms, on NumPy.

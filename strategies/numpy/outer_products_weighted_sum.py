@@ -6,6 +6,7 @@ from pergrad import Batch, Gradients, Problem, Step, strategy
     quantity="weighted_sum",
     source="I. Goodfellow, arXiv 1510.01799, on NumPy, then a sum",
     full_only=True,
+    through_ops=True,
 )
 def outer_products_weighted_sum(problem: Problem) -> Step:
     """Rows by outer products first, then their weighted sum, on NumPy: for weights that depend on the rows.

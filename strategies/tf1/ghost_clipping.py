@@ -2,7 +2,11 @@ from pergrad import GraphProblem, Step, strategy
 
 
 @strategy(
-    framework="tf1", quantity="clipped_sum", source="Z. Bu et al., arXiv 2210.00038: book-keeping", full_only=True
+    framework="tf1",
+    quantity="clipped_sum",
+    source="Z. Bu et al., arXiv 2210.00038: book-keeping",
+    full_only=True,
+    through_ops=True,
 )
 def ghost_clipping(problem: GraphProblem) -> Step:
     """Norms without rows, then one product per layer for the batch, in one `session.run`.

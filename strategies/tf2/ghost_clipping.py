@@ -2,7 +2,11 @@ from pergrad import Batch, Gradients, Problem, Step, strategy
 
 
 @strategy(
-    framework="tf2", quantity="clipped_sum", source="Z. Bu et al., arXiv 2210.00038: book-keeping", full_only=True
+    framework="tf2",
+    quantity="clipped_sum",
+    source="Z. Bu et al., arXiv 2210.00038: book-keeping",
+    full_only=True,
+    through_ops=True,
 )
 def ghost_clipping(problem: Problem) -> Step:
     """Norms without rows, then one product per layer for the batch: the backward pass runs only once.

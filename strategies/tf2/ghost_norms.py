@@ -6,6 +6,7 @@ from pergrad import Batch, Gradients, Problem, Step, strategy
     quantity="norms",
     source="I. Goodfellow, arXiv 1510.01799; X. Li et al., arXiv 2110.05679",
     full_only=True,
+    through_ops=True,
 )
 def ghost_norms(problem: Problem) -> Step:
     """Norms from products of each layer's inputs and cotangents, in one pass for the batch, without the rows.
