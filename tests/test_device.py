@@ -282,6 +282,15 @@ def test_jax_starts_the_platform_that_is_asked_for_and_no_other(
     assert child_process.environment("jax", device, None).get("JAX_PLATFORMS") == platforms
 
 
+def test_idle_threads_of_numpy_leave_the_cores_to_the_next_turn_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    assert child_process.environment("numpy", "cpu", None)["OPENBLAS_THREAD_TIMEOUT"] == "22"
+    monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "30")
+    assert child_process.environment("numpy", "cpu", None)["OPENBLAS_THREAD_TIMEOUT"] == "30"
+
+
 def test_the_options_of_a_strategy_are_added_to_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_mine")
     given = {"XLA_FLAGS": "--xla_the_strategys", "OTHER": "1"}

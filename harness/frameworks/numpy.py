@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -43,6 +44,14 @@ class NumpyAdapter(Adapter):
         import autograd.numpy  # noqa: F401  an ImportError belongs here, not into the first use
 
         self.ops = importlib.import_module("harness.ops.numpy")
+
+    @staticmethod
+    def environment(dtype: str = "float32", device: str = "any") -> dict[str, str]:
+        """Idle threads of OpenBLAS sleep after 2^22 cycles, 1 to 2 ms, not after 2^28 (OpenBLAS issue 5171).
+
+        Otherwise they spin on after a turn, on cores that the next strategy needs: 30 to 90 ms of CPU time were seen.
+        """
+        return {"OPENBLAS_THREAD_TIMEOUT": os.environ.get("OPENBLAS_THREAD_TIMEOUT", "22")}
 
     def kernels(self, device: Device, values: int, side: int, dtype: str = "float32") -> Kernels:
         """Fills by as many threads as there are cores, and the product of the BLAS."""
