@@ -1249,7 +1249,9 @@ def _finished(graph: Any) -> Callable[..., list[Tensor]]:
         if node.op != "call_function" or _seeded(node):
             continue
         if node.target in FILLED or all(x in constants for x in node.all_input_nodes):
-            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda x: constants.get(x, _blank(x)))
+            args, kwargs = torch.fx.node.map_arg(
+                (node.args, node.kwargs), lambda x: constants[x] if x in constants else _blank(x)
+            )
             constants[node] = node.target(*args, **kwargs)
     output, scope = _output(graph), dict[str, Any]()
     needed, last = {output}, dict[Node, Node]()

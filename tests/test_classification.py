@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness.core.framework import framework
@@ -17,6 +19,12 @@ VMAP = {
     "checkpointing": "checkpoint(lambda x: x * p['w'], x, use_reentrant=False).sum()",
     "a derivative inside the loss": "torch.autograd.grad((x.clone().requires_grad_() * p['w']).sum(), x)[0].sum()",
     "random numbers": "torch.dropout(p['w'] * x, 0.5, True).sum()",
+    "indices that depend on values": "(p['w'] * x)[torch.nonzero(x > 0)].sum()",
+    "a tensor that is written to": "torch.zeros(3).index_fill_(0, torch.tensor([0]), (p['w'] * x).sum()).sum()",
+    "mixed precision": "half(norm)((p['w'] * x)[None]).float().sum()",
+    "sparse matrices": "torch.sparse.mm(torch.eye(3).to_sparse(), (p['w'] * x)[:, None]).sum()",
+    "nested tensors": "(torch.nested.nested_tensor([x]).to_padded_tensor(0.0) * p['w']).sum()",
+    "a function with its own derivative": "squared.apply(p['w'] * x).sum()",
 }
 """Losses of one instance that a plain loop runs and `vmap(grad)` does not."""
 
@@ -27,8 +35,20 @@ def statuses() -> dict[str, list[str]]:
     from torch.func import functional_call, grad, vmap
     from torch.utils.checkpoint import checkpoint
 
+    class Squared(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x**2
+
+        @staticmethod
+        def backward(ctx: Any, cotangent: Any) -> Any:
+            return 2 * ctx.saved_tensors[0] * cotangent
+
     gru = torch.nn.GRU(3, 3, batch_first=True)
     known = {"torch": torch, "functional_call": functional_call, "checkpoint": checkpoint, "gru": gru}
+    known |= {"half": torch.autocast("cpu", dtype=torch.bfloat16), "squared": Squared}
+    known |= {"norm": torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3))}
     found = {}
     for name, loss in VMAP.items():
         recurrent = name == "a recurrent layer"

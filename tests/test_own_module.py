@@ -151,6 +151,24 @@ def test_state_of_a_module_is_in_the_dtype_under_test(tmp_path: Path, dtype: str
     assert found == {f"{name} on {path} at 3": ["ok", ""] for name in chosen}
 
 
+EMBEDDED = text("return self.o(self.e(x.long()).mean(1))", "self.e = nn.Embedding(5, 5)").replace(
+    "rng.standard_normal((size, 5))", "rng.integers(5, size=(size, 4))"
+)
+
+
+def test_a_package_that_knows_an_embedding_in_float32_only_refuses_float64_and_the_others_run_it(
+    tmp_path: Path,
+) -> None:
+    path = str(write(tmp_path, EMBEDDED.replace("self.a = nn.Linear(5, 5)", "pass")))
+
+    found = bound.run(bound.verdicts, "torch", "float64", [path], [3], list(PEERS), framework="torch", dtype="float64")
+
+    refused = {case for case, (status, _) in found.items() if status == "unsupported"}
+    assert {status for status, _ in found.values()} <= {"ok", "unsupported"}, found
+    for case in refused:
+        assert re.search("BackPACK refuses this module: RuntimeError|not installed|No module named", found[case][1])
+
+
 def test_buffers_and_frozen_parameters_are_state(tmp_path: Path) -> None:
     known = workload_info(find(write(tmp_path, FROZEN)))
 

@@ -212,6 +212,14 @@ def test_a_broken_workload_stops_no_other_and_is_the_same_for_every_command(tmp_
         assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("framework", EVERY)
+def test_losses_that_no_parameter_takes_part_in_are_refused(framework: str, tmp_path: Path) -> None:
+    path = write(tmp_path, framework, 'batch["x"] ** 2')
+
+    with pytest.raises(PluginError, match=r"gradients of zero, for every parameter \(slope\).* Is a result detached"):
+        build.write(tmp_path / "reference.npz", str(path), 4, 0, "float64")
+
+
 def test_a_batch_size_whose_gradient_is_not_finite_costs_no_other(tmp_path: Path) -> None:
     batch = '{"x": np.where(np.arange(size) == 2, np.inf, rng.standard_normal(size)), "y": rng.standard_normal(size)}'
     path = write(tmp_path, "ops", f"({RESIDUAL}) ** 2", batch=batch)

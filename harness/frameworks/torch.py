@@ -38,6 +38,7 @@ FRAMEWORK = Framework(
         *("saved tensor hooks", "setup_context", "being transformed by a functorch transform", "use_reentrant=True"),
         *("would mutate a captured Tensor", "data pointer of Tensor that doesn't have storage"),
         *("to have the same dtype, but got", "expected scalar type \\w+ but found"),
+        *("unsupported for Sparse tensors", "NestedTensorImpl doesn't support"),
     ),
     rooflines=("gpu",),
     gpu_install="torch --index-url https://download.pytorch.org/whl/cu126",

@@ -152,6 +152,7 @@ def _write(
         )
         for number, batch in enumerate(batches)
     ]
+    _refuse_constant(references, workload)
     files.save(path, references, files.Inputs(parameters, tuple(batches)))
 
 
@@ -219,6 +220,16 @@ def compute(
 def _with_rounded_state(workload: Workload, dtype: str) -> Workload:
     """The workload as strategies see it: its state is in the dtype under test, as parameters and inputs are."""
     return replace(workload, state=lambda: cast(workload.state(), dtype))
+
+
+def _refuse_constant(references: Sequence[Reference], workload: Workload) -> None:
+    """A loss that no parameter takes part in has rows of zeros, or none: whoever returns zeros would be right."""
+    if not any(row.any() for reference in references for row in reference.rows.values()):
+        names = ", ".join(list(references[0].rows)[:3])
+        raise Failing(
+            f"workload {workload.name} has gradients of zero, for every parameter ({names}) and instance: its losses "
+            "do not depend on them. Is a result detached, rounded, or computed outside the framework?"
+        )
 
 
 def _refuse_nonfinite(rows: Arrays, instances: np.ndarray[Any, Any], workload: Workload) -> None:
