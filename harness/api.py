@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +45,6 @@ def run(
         StoreError: if the run's folder exists or cannot be written.
         Busy: if another run is measuring on this machine.
     """
-    from dataclasses import replace
-
     from harness import session
     from harness.core.find_strategies import discover
     from harness.runner import prepare
@@ -56,13 +54,13 @@ def run(
     workloads = requested_workloads([workload] if isinstance(workload, str) else workload)
     names = [catalogue.find(given).name for given in strategies]
     names = names or catalogue.measurable(full=False, frameworks=frameworks_of(workloads))
-    given: dict[str, Any] = {
-        "batch_sizes": batch_sizes and tuple(sorted(set(batch_sizes))),
-        "passes": passes,
-        "target_s": target_s,
-    }
-    chosen = {key: value for key, value in given.items() if value is not None}
-    wanted = replace(plan_for(workloads, names), dtype=dtype, baseline=baseline, **chosen)
+    wanted = plan_for(workloads, names).given(
+        batch_sizes=None if batch_sizes is None else tuple(sorted(set(batch_sizes))),
+        passes=passes,
+        target_s=target_s,
+        dtype=dtype,
+        baseline=baseline,
+    )
     folder = prepare.new_folder(Path(results), name)
     session.measure_and_report(
         prepare.start(wanted, catalogue, device, folder, may_add_baseline=not strategies), Path(reports)

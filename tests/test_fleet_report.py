@@ -33,7 +33,7 @@ def run_on(folder: Path, kind: str, microseconds: Mapping[str, float], price: fl
 
 def said_of(folders: Sequence[Path]) -> fleet.Fleet:
     runs = [store.load(folder) for folder in folders]
-    return fleet.of(panels.run_names(runs), runs, panels.panels(runs))
+    return fleet.gather(panels.run_names(runs), runs, panels.panels(runs))
 
 
 def test_the_winner_on_each_kind_where_the_order_differs_and_what_money_buys(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def rows(within: float, between: float, cases: int = 300) -> list[Measurement]:
 
 
 def test_noise_between_machines_is_told_from_noise_on_one() -> None:
-    found = machines.of(rows(within=0.01, between=0.05))
+    found = machines.compare(rows(within=0.01, between=0.05))
 
     assert found is not None
     assert (found.pairs_same, found.pairs_other) == (300, 600)
@@ -103,7 +103,7 @@ def test_noise_between_machines_is_told_from_noise_on_one() -> None:
 
 
 def test_equal_machines_add_next_to_nothing() -> None:
-    found = machines.of(rows(within=0.02, between=0.0))
+    found = machines.compare(rows(within=0.02, between=0.0))
 
     assert found is not None
     assert found.between is not None
@@ -111,7 +111,7 @@ def test_equal_machines_add_next_to_nothing() -> None:
 
 
 def test_one_machine_says_nothing_of_others() -> None:
-    assert machines.of([row for row in rows(0.01, 0.05, 3) if row.machine == "a"]) is None
+    assert machines.compare([row for row in rows(0.01, 0.05, 3) if row.machine == "a"]) is None
 
 
 def test_a_run_that_several_machines_shared_says_what_they_add(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""From the question of `pergrad advise` to its answer: the reference, the candidates, the contest."""
+"""From the question of `pergrad advise` to its answer: the reference, the candidates, the race."""
 
 from __future__ import annotations
 

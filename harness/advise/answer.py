@@ -70,16 +70,16 @@ class Advice:
 
 
 def advice(state: Race, strategies: Sequence[Strategy], found: Sequence[tuple[Strategy, float]]) -> Advice:
-    """What a contest says.
+    """What a race says.
 
     Args:
         strategies: all, for the code of the winner.
-        found: what `contest.candidates` returned.
+        found: what `race.candidates` returned.
     """
     question, ranking = state.question, state.ranking()
     rows = {name: state.rows(name)[-1] for name, _ in ranking}
     once = {name: (row.build_s or 0.0) + (row.first_call_s or 0.0) for name, row in rows.items()}
-    environments = {one.name: tuple(f"{k}={v}" for k, v in one.environment) for one, _ in found}
+    environments = {one.name: formats.variables(one.environment) for one, _ in found}
     survivors = next(iter(state.contests()), [])
     places = []
     soonest = min(once, key=lambda name: once[name], default="")
@@ -163,8 +163,7 @@ def _answer(advice: Advice) -> str:
     elif len(advice.ranking) > 1:
         second = advice.ranking[1]
         answer += f" The next, {second.strategy}, takes {second.behind.value:.2f} times as long."
-    if first.environment:
-        answer += f" It needs {formats.enumeration(list(first.environment))} in the environment."
+    answer += formats.needs(first.environment)
     if first.reuses_output:
         kept = next((place for place in advice.ranking if not place.reuses_output), None)
         answer += " Its result is valid until the next call"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 from harness.analysis.statistics import Interval
 
@@ -77,6 +78,16 @@ def share(value: float) -> str:
 def digits(value: float) -> str:
     """Digits of agreement; an error of exactly 0 is `exact`."""
     return "exact" if math.isinf(value) else f"{value:.1f}"
+
+
+def variables(environment: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Environment variables as `NAME=value`."""
+    return tuple(f"{name}={value}" for name, value in environment)
+
+
+def needs(environment: Sequence[str]) -> str:
+    """The sentence that says which variables a strategy needs, as `variables` has them; empty without any."""
+    return f" It needs {enumeration(list(environment))} in the environment." if environment else ""
 
 
 def enumeration(words: list[str], last: str = "and") -> str:

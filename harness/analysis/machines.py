@@ -46,7 +46,7 @@ class Machines:
         return math.exp(math.sqrt(max(0.0, math.log(self.across) ** 2 - math.log(self.within) ** 2)))
 
 
-def of(rows: Iterable[Measurement]) -> Machines | None:
+def compare(rows: Iterable[Measurement]) -> Machines | None:
     """What the rows of a run tell of the machines that measured them; None unless there were several.
 
     The differences are those of the logarithm of a case's time over the baseline's in the same heat; their typical size

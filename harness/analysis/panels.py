@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis import heats, statistics
+from harness.analysis import formats, heats, statistics
 from harness.analysis.case_summary import CaseSummary, Conditions, samples, summarise
 from harness.analysis.statistics import Estimate, Interval
 from harness.core.records import Measurement, Status
@@ -255,7 +255,7 @@ def _reusing(info: Mapping[str, Any]) -> frozenset[str]:
 def _environments(info: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Strategy -> the variables that it needs before its framework is imported."""
     return {
-        str(entry.get("name")): tuple(f"{name}={value}" for name, value in (entry.get("environment") or {}).items())
+        str(entry.get("name")): formats.variables((entry.get("environment") or {}).items())
         for entry in _entries(info, "strategies")
     }
 

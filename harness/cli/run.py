@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -162,8 +162,6 @@ def run(
     Examples: `pergrad run --quick`, `pergrad run --batch-size 1,8,64 --strategy jax/vmap`,
     `pergrad run --budget 5min`.
     """
-    from dataclasses import replace
-
     from harness import session
     from harness.cli import fleet as on_fleet
     from harness.core import find_strategies
@@ -188,31 +186,29 @@ def run(
     try:
         if resume is not None:
             _refuse_other_options(context)
-        if resume is not None and fleet:
             folder = options.run_folder(resume, results)
-            status = on_fleet.engine().resume(fleet, folder, plugin or (), retry, across_machines, reports)
-            raise typer.Exit(status)
-        if resume is not None:
-            prepared = prepare.resume(options.run_folder(resume, results), plugin or (), retry, across_machines)
+            if fleet:
+                status = on_fleet.engine().resume(fleet, folder, plugin or (), retry, across_machines, reports)
+                raise typer.Exit(status)
+            prepared = prepare.resume(folder, plugin or (), retry, across_machines)
         else:
             catalogue = find_strategies.discover(plugin or ())
             workloads = requested_workloads(workload or (), plans.QUICK_WORKLOADS if quick else plans.DEFAULT_WORKLOADS)
             named = [catalogue.find(given).name for given in strategy or ()]
             wanted = plan_for(workloads, named or catalogue.measurable(full, frameworks_of(workloads)))
-            wanted = replace(wanted, dtype=dtype, allocators=ALLOCATORS[allocator])
+            wanted = wanted.given(dtype=dtype, allocators=ALLOCATORS[allocator])
             wanted = wanted.quick() if quick else wanted
-            given: dict[str, Any] = {
-                "batch_sizes": None if batch_size is None else options.numbers("--batch-size", batch_size, 1),
-                "cpus": cpus and options.numbers("--cpus", cpus, 0),
-                "passes": passes,
-                "limit_s": limit and options.seconds("--limit", limit),
-                "target_s": target and options.seconds("--target", target),
-                "precision": precision and options.percent("--precision", precision),
-                "budget_s": budget and options.seconds("--budget", budget),
-                "threads": threads,
-                "baseline": baseline,
-            }
-            wanted = replace(wanted, **{key: value for key, value in given.items() if value is not None})
+            wanted = wanted.given(
+                batch_sizes=None if batch_size is None else options.numbers("--batch-size", batch_size, 1),
+                cpus=cpus and options.numbers("--cpus", cpus, 0),
+                passes=passes,
+                limit_s=limit and options.seconds("--limit", limit),
+                target_s=target and options.seconds("--target", target),
+                precision=precision and options.percent("--precision", precision),
+                budget_s=budget and options.seconds("--budget", budget),
+                threads=threads,
+                baseline=baseline,
+            )
             command = shlex.join(["pergrad", *sys.argv[1:]])
             folder = prepare.new_folder(results, name)
             if fleet:

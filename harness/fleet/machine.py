@@ -32,7 +32,7 @@ from harness.reference import build
 from harness.runner import execute, one_heat
 from harness.runner.look import look as look_here
 from harness.runner.one_heat import Heat, Workers
-from harness.runner.plan import Plan
+from harness.runner.plan import Plan, cores_for
 from harness.system import diagnostics, doctor, lock
 from harness.system.gpu import cards
 from harness.system.interference import UsualTime
@@ -194,14 +194,12 @@ def forget_limits_of_the_nanny(worker: Worker) -> None:
 
 def _here(task: Task, folder: Path, reference: Path) -> Task:
     """The task with the paths of this machine, bound to as many of its cores as it has threads."""
-    cores = usable_cores()
-    few = task.threads is not None and task.cpus is None and task.threads < len(cores)
     return replace(
         task,
         plugin=files.here(task.plugin, folder),
         source=files.here(task.source, folder),
         references={task.batch_sizes[0]: str(reference)},
-        cpus=tuple(cores[: task.threads]) if few and hasattr(os, "sched_setaffinity") else task.cpus,
+        cpus=task.cpus or cores_for(task.threads),
     )
 
 

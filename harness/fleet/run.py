@@ -62,9 +62,8 @@ def start(
         PlanError, PluginError, StoreError: as `harness.runner.prepare.start` says.
     """
     store.check_writable(folder.parent)
-    named = [catalogue.find(name) for name in dict.fromkeys((*wanted.strategies, *filter(None, [wanted.baseline])))]
     with connected(fleet.cluster) as client:
-        members = Members(client, asked(sorted({s.framework for s in named}), device, wanted))
+        members = Members(client, asked(prepare.frameworks_named(wanted, catalogue), device, wanted))
         found = _kinds(client, members, fleet, wanted)
         prices = kinds.price_of(fleet.prices or {}, found)
         measured = found if fleet.each else found[:1]

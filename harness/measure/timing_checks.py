@@ -71,18 +71,14 @@ def contract(adapter: Adapter, output: Any) -> str:
 
 def finished(fetch: Fetch, output: Gradients, call_s: float) -> str:
     """A result does not change after the call has returned, as it would if a thread were still at work."""
-    before = _checksums(fetch(output))
-    time.sleep(min(0.25, max(0.05, call_s)))
-    if changed := _changed(before, _checksums(fetch(output))):
+    if changed := _changed_by(lambda: time.sleep(min(0.25, max(0.05, call_s))), fetch, output):
         return f"{changed} changed after the call had returned: its work was not waited for"
     return ""
 
 
 def kept(fetch: Fetch, output: Gradients, call_again: Callable[[], object]) -> str:
     """A result does not change with the next call, as it would if that wrote into the same memory."""
-    before = _checksums(fetch(output))
-    call_again()
-    if changed := _changed(before, _checksums(fetch(output))):
+    if changed := _changed_by(call_again, fetch, output):
         return f"{changed} changed with the next call, which overwrites it: say reuses_output=True"
     return ""
 
@@ -91,8 +87,11 @@ def _checksums(arrays: Arrays) -> dict[str, int]:
     return {name: _checksum(value) for name, value in arrays.items()}
 
 
-def _changed(before: Mapping[str, int], after: Mapping[str, int]) -> str:
-    """The first name whose checksum is another one; empty if there is none."""
+def _changed_by(act: Callable[[], object], fetch: Fetch, output: Gradients) -> str:
+    """The first parameter whose values `act` has changed in a result; empty if there is none."""
+    before = _checksums(fetch(output))
+    act()
+    after = _checksums(fetch(output))
     return next((name for name in before if before[name] != after[name]), "")
 
 

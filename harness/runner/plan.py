@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from harness.core.domain import usable_cores
 from harness.core.find_strategies import Catalogue
@@ -69,6 +70,10 @@ class Plan:
     def allocators_of(self, device: str) -> tuple[str, ...]:
         """The memory policies that are measured on a device; the C library decides nothing on a GPU."""
         return self.allocators if device == "cpu" else ("default",)
+
+    def given(self, **values: Any) -> Plan:
+        """The plan with those values that are given, and not None."""
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
 
     def quick(self) -> Plan:
         """A first impression: one pass over two batch sizes, with less time for each case."""
@@ -136,13 +141,17 @@ def bind_to_cores(plan: Plan) -> Plan:
     available = usable_cores()
     if plan.cpus and not set(plan.cpus) <= set(available):
         raise PlanError(f"--cpus {','.join(map(str, plan.cpus))}: available here are {','.join(map(str, available))}")
-    if not hasattr(os, "sched_setaffinity"):  # macOS
-        if plan.cpus:
-            raise PlanError("--cpus: this system binds no process to cores; limit the frameworks with --threads")
-        return plan
-    if plan.threads and not plan.cpus and plan.threads < len(available):
-        return replace(plan, cpus=tuple(available[: plan.threads]))
-    return plan
+    if plan.cpus and not hasattr(os, "sched_setaffinity"):  # macOS
+        raise PlanError("--cpus: this system binds no process to cores; limit the frameworks with --threads")
+    return replace(plan, cpus=plan.cpus or cores_for(plan.threads))
+
+
+def cores_for(threads: int | None) -> tuple[int, ...] | None:
+    """The cores of this machine that so many threads are bound to; None, for all of them, if they need no fewer."""
+    available = usable_cores()
+    if not threads or threads >= len(available) or not hasattr(os, "sched_setaffinity"):
+        return None
+    return tuple(available[:threads])
 
 
 @dataclass(frozen=True)

@@ -70,11 +70,11 @@ def start(
         StoreError: if the folder cannot be written.
         Busy: if another run is measuring on this machine; no folder is made.
     """
-    named = [catalogue.find(name) for name in dict.fromkeys((*wanted.strategies, *filter(None, [wanted.baseline])))]
+    named = frameworks_named(wanted, catalogue)
     store.check_writable(folder.parent)
     try:
         kind, gpu = device_and_gpu(device) if device else (None, "")
-        found = elsewhere or _look_here(sorted({s.framework for s in named}), kind, gpu, wanted)
+        found = elsewhere or _look_here(named, kind, gpu, wanted)
     except (ValueError, DeviceAbsent) as error:
         raise PlanError(str(error)) from error
     wanted = replace(wanted, devices=found.devices, gpu=gpu)
@@ -82,6 +82,15 @@ def start(
     chosen = [catalogue.find(name) for name in wanted.strategies]
     store.create(folder, {**describe(wanted, catalogue, chosen, found, command), **(about or {})})
     return Prepared(folder, wanted, catalogue, chosen, dict(found.frameworks))
+
+
+def frameworks_named(wanted: Plan, catalogue: Catalogue) -> list[str]:
+    """The frameworks of the strategies that are wanted, the baseline's among them.
+
+    Raises:
+        PluginError: if a strategy is unknown.
+    """
+    return sorted({catalogue.find(name).framework for name in (*wanted.strategies, wanted.baseline) if name})
 
 
 def _look_here(names: Sequence[str], kind: str | None, gpu: str, wanted: Plan) -> Look:

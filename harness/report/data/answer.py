@@ -96,8 +96,7 @@ def _at(panel: Panel, batch_size: int, where: str) -> Answer:
         )
     versus, supported = _against_baseline(panel, best, batch_size)
     sentence = f"{start}, use {_choice(tied)}: {formats.duration(best.time_s)} per call, {versus}."
-    if best.environment:
-        sentence += f" It needs {formats.enumeration(list(best.environment))} in the environment."
+    sentence += formats.needs(best.environment)
     if best.reuses_output:
         sentence += f" Its result is valid until the next call{_to_keep(keeping(panel, batch_size))}."
     if not supported:

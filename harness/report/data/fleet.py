@@ -51,7 +51,7 @@ class Fleet:
         return sum(bool(line.order) for line in self.lines)
 
 
-def of(names: Sequence[str], runs: Sequence[Run], panels: Sequence[Panel]) -> Fleet:
+def gather(names: Sequence[str], runs: Sequence[Run], panels: Sequence[Panel]) -> Fleet:
     """What the runs say of machines.
 
     Args:
@@ -122,7 +122,7 @@ def _order(
 
 
 def _notices(name: str, run: Run, count: int) -> list[str]:
-    found = machines.of(run.rows)
+    found = machines.compare(run.rows)
     if found is None:
         return []
     speeds = ", ".join(f"{formats.clipped(one, 40)} {formats.factor(slow)}" for one, slow in found.slowness.items())

@@ -123,7 +123,7 @@ def gather(runs: Sequence[Run], sections: Sequence[Section]) -> Contents:
         tuple(found for name in names for found in _verdicts(name, sections)),
         tuple(found for dimension in ("run", "allocator", "device") for found in side_by_side.sides(panels, dimension)),
         tuple(_glance(section) for section in sections),
-        fleet.of(names, runs, panels),
+        fleet.gather(names, runs, panels),
     )
 
 
