@@ -227,6 +227,7 @@ class TestPage:
         html = normal.read_text(encoding="utf-8")
 
         assert html.count("return</span>") >= 7
+        assert 'class="n">problem</span>' not in html  # what has no colour takes no place either
         assert "strategies/jax/vmap.py" in html
 
     def test_figures_and_table_lie_beside_the_page(self, normal: Path) -> None:
