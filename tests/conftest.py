@@ -47,6 +47,7 @@ SLOW = {
     *("test_standalone", "test_strategies", "test_tensorflow", "test_torch", "test_wheel", "test_workloads"),
     "test_second_device",
     "test_fuzz",
+    "test_fleet_connection",
     "test_fleet_faults",
 }
 """Modules that start many workers or compile much: all but a tenth of the suite's time."""

@@ -72,6 +72,8 @@ def connected(given: str) -> Iterator[Client]:
                 f"--cluster {given}: no scheduler answers there within {CONNECT_S} s ({error}); start one with "
                 "`dask scheduler`, or give the address that it has printed"
             ) from error
+        except TypeError as error:  # of Dask, where the address begins with tls:// and no certificate is configured
+            raise FleetError(f"--cluster {given}: {error}; see docs/fleet.md for how to configure TLS") from error
         _say_if_open_to_others(client)
         yield client
 
