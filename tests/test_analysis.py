@@ -14,7 +14,7 @@ from harness.analysis import case_summary, panels, steady
 from harness.analysis.case_summary import CaseSummary
 from harness.analysis.panels import Panel
 from harness.core import store
-from harness.core.records import Measurement, Status
+from harness.core.records import Mark, MarkKind, Measurement, Status
 from harness.core.store import Run
 from tests import made_runs
 from tests.made_runs import failed, ok
@@ -187,6 +187,17 @@ def test_agreement_is_the_worst_over_passes_and_zero_error_is_exact() -> None:
     assert case(panel, "jax/vmap").digits == pytest.approx(5)
     assert case(panel, "jax/vmap").worst_parameter == "b"
     assert case(panel, BASE).digits == math.inf
+
+
+def test_a_leak_is_one_where_every_process_shows_it() -> None:
+    leak = Mark(MarkKind.LEAK, "memory grows by 5 MB with every call")
+    once = [ok("jax/vmap", 4, 1, around(1000), marks=(leak,)), ok("jax/vmap", 4, 2, around(1000))]
+    always = [ok("jax/scan", 4, number, around(1000), marks=(leak,)) for number in (1, 2)]
+
+    panel = only_panel(*once, *always)
+
+    assert case(panel, "jax/vmap").marks == ()
+    assert case(panel, "jax/scan").marks == (leak,)
 
 
 def test_the_control_is_one_more_process_of_the_baseline() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -63,6 +64,7 @@ def timing(**columns: Any) -> Timing:
         "cores_busy": 1.0,
         "system_share": 0.0,
         "calls_made": 255,
+        "growth_bytes": 0.0,
     }
     return Timing(**(base | columns))
 
@@ -126,6 +128,21 @@ def test_inputs_rotate_through_the_turns_and_some_results_are_looked_at_with_the
     assert seen == [10 + number % 3 for number in range(2 * per_turn + 1)]
     assert timing.calls_made == len(seen)
     assert looked == {0: 10, 2: 12}
+
+
+@pytest.mark.parametrize(("kept", "grows"), [({3}, False), (set(range(100)), True)])
+def test_memory_that_grows_once_is_no_leak(kept: set[int], grows: bool) -> None:
+    held: list[Any] = []
+    calls = itertools.count()
+
+    def step(batch: Any) -> dict[str, Any]:
+        if next(calls) in kept:
+            held.append(np.ones(1 << 20))
+        return {}
+
+    timing = timer.take_turns(ADAPTER, step, [1], turns_of(0.0, 5), unseen, timer.SLOW_S * 2)  # type: ignore[list-item]
+
+    assert (timing.growth_bytes > 4 << 20) == grows
 
 
 def test_the_first_calls_of_a_turn_are_not_timed(clock: Clock) -> None:

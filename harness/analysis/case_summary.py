@@ -188,9 +188,17 @@ def summarise(
         retraces=_largest(row.retraces for row in rows),
         device_name=worst.device_name if worst else "",
         stopping_rule=", ".join(dict.fromkeys(row.stopping_rule for row in rows if row.stopping_rule)),
-        marks=tuple(dict.fromkeys([*(mark for row in rows for mark in row.marks), *_two_speeds(estimate, spread)])),
+        marks=tuple(dict.fromkeys([*_marks(rows), *_two_speeds(estimate, spread)])),
         facts={key: str(value) for key, value in worst.facts.items()} if worst else {},
     )
+
+
+def _marks(rows: Sequence[Measurement]) -> Iterator[Mark]:
+    """The marks of all rows; a leak only where every process shows it, as allocators keep memory now and then."""
+    timed = [row for row in rows if row.samples_ns]
+    leaks = all(any(mark.kind is MarkKind.LEAK for mark in row.marks) for row in timed)
+    for row in rows:
+        yield from (mark for mark in row.marks if leaks or mark.kind is not MarkKind.LEAK)
 
 
 def _estimate(passes: Sequence[NDArray[np.float64]], name: str, spread: Spread) -> Estimate | None:

@@ -28,7 +28,7 @@ from harness.system import gpu
 from harness.system.info import available_bytes
 
 LEAK_BYTES = 1 << 20
-"""Memory that grows by more than this and a fiftieth of the output with every call is called a leak."""
+"""Memory that grows by more than this and a fiftieth of the output with every call, in most turns, is called a leak."""
 
 
 def measure(subject: Subject, batch_size: int, next_turn: NextTurn) -> Measurement:
@@ -264,8 +264,8 @@ def _marks(
         yield Mark(MarkKind.RETRACES, f"{retraces} retraces in the timed calls")
     if loops:
         yield Mark(MarkKind.HIDDEN_LOOPS, f"{loops} hidden loops: While nodes in its graph")
-    if warm.growth_bytes > LEAK_BYTES + output_bytes / 50:
-        yield Mark(MarkKind.LEAK, f"memory grows by {warm.growth_bytes / 1e6:.0f} MB with every call")
+    if timing.growth_bytes > LEAK_BYTES + output_bytes / 50:
+        yield Mark(MarkKind.LEAK, f"memory grows by {timing.growth_bytes / 1e6:.0f} MB with every call")
     if forks:
         yield Mark(MarkKind.FORKS, "forks a process that has threads")
     if evaluations > 1:

@@ -8,6 +8,7 @@ outside (`harness.runner.heat`).
 from __future__ import annotations
 
 import gc
+import itertools
 import resource
 import statistics
 import time
@@ -82,6 +83,7 @@ class Timing:
         outside_s: CPU seconds that the process typically used between two of its turns, when others were measured.
         turn_cpu_s: CPU seconds that it typically used within a turn.
         calls_made: calls in all, those that were discarded included.
+        growth_bytes: what the process's memory typically grew by with every call, from turn to turn.
     """
 
     turns: tuple[Turn, ...]
@@ -92,6 +94,7 @@ class Timing:
     cores_busy: float
     system_share: float
     calls_made: int
+    growth_bytes: float
 
     @property
     def median_s(self) -> float:
@@ -165,6 +168,7 @@ def take_turns(
     outside: list[float] = []
     usage = Usage()
     number = 0
+    memory: list[tuple[int, int]] = []
     last: Turn | None = None
     idle = time.process_time()
     while (seconds := next_turn(last)) is not None:
@@ -182,6 +186,7 @@ def take_turns(
         finally:
             gc.enable()
         number = calls.number
+        memory.append((number, status_bytes("VmRSS") or 0))
         if calls.kept is not None:
             look((number - 1) % len(batches), calls.kept)
         last = Turn(round(statistics.median(calls.samples) * 1e9), len(calls.samples), sum(calls.samples))
@@ -200,6 +205,7 @@ def take_turns(
         cores_busy=(usage.user_s + usage.system_s) / usage.wall_s,
         system_share=usage.system_s / (usage.user_s + usage.system_s) if usage.user_s + usage.system_s else 0.0,
         calls_made=number + 1,
+        growth_bytes=statistics.median([(b - a) / (m - n) for (n, a), (m, b) in itertools.pairwise(memory)] or [0.0]),
     )
 
 
