@@ -30,6 +30,9 @@ from harness.system.info import available_bytes
 LEAK_BYTES = 1 << 20
 """Memory that grows by more than this and a fiftieth of the output with every call, in most turns, is called a leak."""
 
+TRIAL_CALLS = 4
+"""Calls of a trial after the first one; the fastest counts. Of two, both were disturbed often enough to skip a case."""
+
 
 def measure(subject: Subject, batch_size: int, next_turn: NextTurn) -> Measurement:
     """Measure one case from the build to the verdict; exceptions of the strategy pass through.
@@ -178,16 +181,16 @@ def least_seconds(row: Measurement) -> float | None:
 
 
 def trial(subject: Subject, batch_size: int) -> float:
-    """What `least_seconds` would be at a batch size that is not measured: build and call three times.
+    """What `least_seconds` would be at a batch size that is not measured: build, call, and the fastest of later calls.
 
-    A second call may compile once more, for buffers that come from the first: the faster one of two counts.
+    A second call may compile once more, for buffers that come from the first, and any call may be disturbed.
     """
     problem = subject.bind(batch_size)
     batch = subject.place(subject.drawn(batch_size, 1)[0])
     with subject.adapter.scope(problem):
         step, _, build_s, first_call_s = build(subject, problem, batch)
         later = []
-        for _ in range(2):
+        for _ in range(TRIAL_CALLS):
             started = time.perf_counter()
             subject.adapter.wait(step(batch))
             later.append(time.perf_counter() - started)
