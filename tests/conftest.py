@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from harness.core import find_strategies, find_workloads
-from harness.core.records import Measurement, Task
+from harness.core.records import Measurement
 from harness.core.strategy import Strategy
+from harness.core.task import Task
 from harness.runner import workers
 from harness.system import roofline
 from tests import bound, pergrad_at_once

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from harness.core.records import Job, Measurement, Status
+from harness.core.records import Measurement, Status
+from harness.core.task import Job
 
 
 class Machine:

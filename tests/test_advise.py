@@ -16,8 +16,9 @@ from harness.advise.prior import Model, PriorResult
 from harness.advise.race import Question, Race
 from harness.cli.app import app
 from harness.core.find_strategies import Catalogue, discover
-from harness.core.records import Job, Measurement, Status
+from harness.core.records import Measurement, Status
 from harness.core.strategy import Strategy
+from harness.core.task import Job
 from tests.stub_machine import Machine
 
 QUESTION = Question(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.measure import timer, timing_checks
+from harness.measure import result_checks, timer, timing_checks
 from harness.measure.timer import NextTurn, Timing, Turn
 
 
@@ -202,17 +202,17 @@ def test_work_between_two_turns_is_seen() -> None:
 def test_a_result_that_changes_after_the_return_is_unfinished() -> None:
     values = iter([np.zeros(2), np.ones(2)])
 
-    assert "its work was not waited for" in timing_checks.finished(lambda _: {"w": next(values)}, {}, 0.0)
-    assert timing_checks.finished(lambda _: {"w": np.zeros(2)}, {}, 0.0) == ""
+    assert "its work was not waited for" in result_checks.finished(lambda _: {"w": next(values)}, {}, 0.0)
+    assert result_checks.finished(lambda _: {"w": np.zeros(2)}, {}, 0.0) == ""
 
 
 def test_a_result_that_the_next_call_overwrites_is_not_kept() -> None:
     memory = np.zeros(2)
 
-    said = timing_checks.kept(lambda output: {"w": output}, memory, lambda: memory.fill(1.0))  # type: ignore[arg-type, return-value, dict-item]
+    said = result_checks.kept(lambda output: {"w": output}, memory, lambda: memory.fill(1.0))  # type: ignore[arg-type, return-value, dict-item]
 
     assert "w changed with the next call" in said
-    assert timing_checks.kept(lambda _: {"w": memory}, {}, lambda: None) == ""
+    assert result_checks.kept(lambda _: {"w": memory}, {}, lambda: None) == ""
 
 
 def test_work_hidden_in_the_fetch_is_seen() -> None:
@@ -320,15 +320,15 @@ def test_a_machine_that_is_disturbed_for_a_while_is_no_cache(fresh_s: list[float
 
 
 def test_output_must_be_plain_dicts_of_the_frameworks_arrays() -> None:
-    assert timing_checks.contract(ADAPTER, {"w": np.zeros(1)}) == ""
-    assert timing_checks.contract(ADAPTER, [{"w": np.zeros(1)}]) == ""
-    assert "expected a dict" in timing_checks.contract(ADAPTER, np.zeros(1))
-    assert "w is None" in timing_checks.contract(ADAPTER, {"w": None})
-    assert "builtins.float" in timing_checks.contract(ADAPTER, [{"w": 1.0}])
+    assert result_checks.contract(ADAPTER, {"w": np.zeros(1)}) == ""
+    assert result_checks.contract(ADAPTER, [{"w": np.zeros(1)}]) == ""
+    assert "expected a dict" in result_checks.contract(ADAPTER, np.zeros(1))
+    assert "w is None" in result_checks.contract(ADAPTER, {"w": None})
+    assert "builtins.float" in result_checks.contract(ADAPTER, [{"w": 1.0}])
 
 
 def test_what_changed_is_named() -> None:
-    said = timing_checks.unchanged(
+    said = result_checks.unchanged(
         {"parameter w": "1", "input x of batch 0": "2"}, {"parameter w": "1", "input x of batch 0": "3"}
     )
 

@@ -21,8 +21,9 @@ from harness.cli.app import app
 from harness.core import find_workloads
 from harness.core.framework import framework
 from harness.core.problem import Gradients
-from harness.core.records import Measurement, Status, Task
+from harness.core.records import Measurement, Status
 from harness.core.strategy import strategy as declare
+from harness.core.task import Task
 from harness.core.workload import cast
 from harness.frameworks import child_process
 from harness.frameworks.base import Kernels

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from harness.cli.app import app
 from harness.core import find_strategies
 from harness.core.find_workloads import find
-from harness.core.records import Task
+from harness.core.task import Task
 from harness.fleet import files, kinds
 from harness.fleet.kinds import FleetError, Machine
 from harness.runner.look import Look

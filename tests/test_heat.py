@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis import heats
-from harness.core.records import FEWEST_ROUNDS, Measurement, Status, Task
+from harness.core.records import FEWEST_ROUNDS, Measurement, Status
+from harness.core.task import Task
 from harness.runner import heat
 from harness.runner.case_run import TURN_S
 

@@ -15,8 +15,8 @@ from harness.analysis import predict
 from harness.analysis.predict import extrapolate
 from harness.core import find_strategies
 from harness.core.plugins import PluginError
-from harness.core.records import Task
 from harness.core.strategy import Strategy
+from harness.core.task import Task
 from harness.runner import plan
 from harness.runner.plan import Group, Plan
 

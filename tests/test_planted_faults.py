@@ -14,7 +14,8 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from harness.core.records import Mark, MarkKind, Measurement, Status, Task
+from harness.core.records import Mark, MarkKind, Measurement, Status
+from harness.core.task import Task
 from harness.runner import heat, worker_process, workers
 from harness.runner.case_run import CaseRun
 from harness.runner.worker_process import Worker

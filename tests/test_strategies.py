@@ -12,8 +12,9 @@ import pytest
 
 from harness.core import find_strategies
 from harness.core.framework import BUILT_IN as FRAMEWORKS
-from harness.core.records import Measurement, Status, Task
+from harness.core.records import Measurement, Status
 from harness.core.strategy import Strategy
+from harness.core.task import Task
 from harness.runner import workers
 from tests import bound
 from tests.conftest import installed

@@ -24,8 +24,9 @@ from harness.analysis import statistics
 from harness.analysis.statistics import Estimate
 from harness.core.find_strategies import FOLDER, Catalogue
 from harness.core.framework import framework
-from harness.core.records import Measurement, Status, Task
+from harness.core.records import Measurement, Status
 from harness.core.strategy import Strategy
+from harness.core.task import Task
 from harness.frameworks.child_process import python_of
 from harness.runner import workers
 

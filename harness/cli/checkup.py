@@ -11,8 +11,9 @@ from typing import Any
 
 from harness import frameworks
 from harness.core import find_workloads
-from harness.core.records import Measurement, Status, Task
+from harness.core.records import Measurement, Status
 from harness.core.strategy import Strategy
+from harness.core.task import Task
 from harness.core.workload import Workload
 from harness.measure.contract import CONTRACT
 from harness.reference import build

@@ -11,10 +11,9 @@ import contextlib
 import queue
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from distributed import Client, Future, KilledWorker
@@ -23,10 +22,10 @@ from harness.core.records import Measurement, Status
 from harness.fleet import files
 from harness.fleet import machine as on_machine
 from harness.fleet.cluster import MOST_DEATHS, RESOURCE
-from harness.fleet.kinds import FleetError, Kind, Machine
+from harness.fleet.kinds import FleetError, Machine
 from harness.fleet.members import Members
-from harness.runner import execute, plan
-from harness.runner.ledger import Ledger
+from harness.fleet.team import Flight, Team
+from harness.runner import execute
 from harness.runner.one_heat import Heat
 
 TICK_S = 1.0
@@ -36,53 +35,6 @@ FEW = 100
 
 Measure = Callable[..., Mapping[str, Any]]
 Say = Callable[[str], None]
-
-
-@dataclass
-class Team:
-    """The machines of one kind, and the run that is measured on them."""
-
-    ledger: Ledger
-    kind: Kind
-    carried: Mapping[str, bytes] = field(default_factory=dict)
-    ready: dict[str, Machine] = field(default_factory=dict)
-    flying: dict[Future, Flight] = field(default_factory=dict)
-    again: deque[Flight] = field(default_factory=deque)
-    references: dict[tuple[str, int], Future] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.heats = self._heats()
-
-    def _heats(self) -> Iterator[Heat]:
-        """What is left to measure, decided as late as possible."""
-        ledger, most = self.ledger, self.kind.most_workers
-        nowhere: dict[str, dict[int, str]] = {name: {} for name in ledger.wanted.workloads}
-        for group in plan.groups(ledger.wanted, ledger.chosen, nowhere, most):
-            for number in range(len(group.heats)):
-                if heat := ledger.heat(group, number):
-                    yield heat
-
-    def next(self) -> Flight | None:
-        """The next heat, one that has lost its machine first; None if there is none left."""
-        if self.again:
-            return self.again.popleft()
-        heat = next(self.heats, None)
-        return Flight(heat, self.ledger.next_heat()) if heat else None
-
-
-@dataclass(eq=False)
-class Flight:
-    """A heat on its way: its number in the run, and the machines that have begun it."""
-
-    heat: Heat
-    number: int
-    begun: list[str] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        """`cnn B=16 pass 1`."""
-        task = self.heat.tasks[0]
-        return f"{task.workload} B={task.batch_sizes[0]} pass {task.pass_number}"
 
 
 class Dispatch:

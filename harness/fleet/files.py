@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.core import find_strategies
 from harness.core.domain import __version__
 from harness.core.plugins import PluginError
-from harness.core.records import Task
+from harness.core.task import Task
 from harness.runner.one_heat import Heat
 
 BUILT_IN, CARRIED = "pergrad-strategies:", "pergrad-files:"

@@ -25,7 +25,8 @@ from distributed import Worker, get_worker
 from distributed.core import Status as DaskStatus
 
 from harness.core.domain import usable_cores
-from harness.core.records import Status, Task
+from harness.core.records import Status
+from harness.core.task import Task
 from harness.fleet import files
 from harness.frameworks import DeviceAbsent, child_process
 from harness.reference import build

@@ -17,9 +17,10 @@ from harness.core.find_strategies import Catalogue
 from harness.core.store import StoreError
 from harness.fleet import files, kinds
 from harness.fleet.cluster import connected
-from harness.fleet.dispatch import Dispatch, Team
+from harness.fleet.dispatch import Dispatch
 from harness.fleet.kinds import FleetError, Kind
 from harness.fleet.members import Members
+from harness.fleet.team import Team
 from harness.runner import prepare, progress
 from harness.runner.ledger import OnRow
 from harness.runner.plan import Plan, PlanError

@@ -17,7 +17,7 @@ from harness.core.records import Mark, MarkKind, Measurement, Status
 from harness.core.workload import Arrays
 from harness.frameworks import Device, instrumentation
 from harness.frameworks.base import first_array, misplaced
-from harness.measure import timing_checks
+from harness.measure import result_checks, timing_checks
 from harness.measure.memory import Memory
 from harness.measure.subject import Subject
 from harness.measure.timer import FEWEST_CALLS, WARMUP_SHARE, NextTurn, Timing, Warmup, take_turns, warm_up
@@ -50,14 +50,14 @@ def measure(subject: Subject, batch_size: int, next_turn: NextTurn) -> Measureme
         files.refuse_other_inputs(references[0], subject.workload, subject.parameters(), drawn[0])
     batches = [subject.place(batch) for batch in drawn]
     problem = subject.bind(batch_size)
-    before = timing_checks.digests(adapter, problem, batches) if task.checks else {}
+    before = result_checks.digests(adapter, problem, batches) if task.checks else {}
     memory = Memory(adapter, subject.device)
     with adapter.scope(problem):
         watched = adapter.placements() if subject.device.kind != "cpu" else nullcontext(Counter[tuple[str, str]]())
         with instrumentation.slow_fallbacks() as fallbacks, watched as placed:
             step, output, build_s, first_call_s = build(subject, problem, batches[0])
         columns: dict[str, Any] = {"build_s": build_s, "first_call_s": first_call_s, "facts": problem.facts}
-        if broken := timing_checks.contract(adapter, output):
+        if broken := result_checks.contract(adapter, output):
             return task.row(batch_size, Status.DISAGREES, broken, broken="contract", **columns)
         elsewhere = beside_the_device(placed, subject.device)
         if broken := misplaced(adapter, output, subject.device, subject.strategy.every_device) or elsewhere.all:
@@ -97,7 +97,7 @@ def measure(subject: Subject, batch_size: int, next_turn: NextTurn) -> Measureme
                 verdict = _with_problem(verdict, _problems(subject, step, batches, references, timing))
             if task.checks:
                 problem.facts.update({name: find() for name, find in problem.afterwards.items()})
-                changed = timing_checks.unchanged(before, timing_checks.digests(adapter, problem, batches))
+                changed = result_checks.unchanged(before, result_checks.digests(adapter, problem, batches))
                 verdict = _with_problem(verdict, [("unchanged", changed)])
     return task.row(
         batch_size,
@@ -202,10 +202,10 @@ def _problems_of_a_result(
 ) -> Iterator[tuple[str, str]]:
     """(requirement, what is wrong) for a result that was waited for: it is there, and changes no more."""
     output = subject.adapter.wait(step(batches[0]))
-    yield "finished", timing_checks.finished(subject.fetch, output, call_s)
+    yield "finished", result_checks.finished(subject.fetch, output, call_s)
     if not subject.strategy.reuses_output:
         other = batches[1 % len(batches)]
-        yield "kept", timing_checks.kept(subject.fetch, output, lambda: subject.adapter.wait(step(other)))
+        yield "kept", result_checks.kept(subject.fetch, output, lambda: subject.adapter.wait(step(other)))
     del output
     yield "fetch", timing_checks.fetch_time(_fetches(subject, step, batches), arrays)
 
@@ -233,7 +233,7 @@ def _problems(
         adapter, step, place, first, reference, fetch, dtype, batches[0], task.seed, quantity
     )
     yield "fresh batches", fresh
-    yield "independence", timing_checks.independence(step, place, (first, second), reference, fetch, dtype, quantity)
+    yield "independence", result_checks.independence(step, place, (first, second), reference, fetch, dtype, quantity)
 
 
 def _columns(timing: Timing, warm: Warmup) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.problem import Batch, Gradients, Losses, Parameters, Problem
-from harness.core.records import Task
 from harness.core.strategy import Strategy
+from harness.core.task import Task
 from harness.core.workload import Arrays, Workload, cast
 from harness.frameworks import Adapter, Device, instrumentation
 from harness.frameworks.base import to_numpy

@@ -41,8 +41,9 @@ from harness.analysis import predict
 from harness.core import find_strategies, find_workloads, plugins
 from harness.core import strategy as strategy_
 from harness.core.framework import Framework, framework
-from harness.core.records import Mark, MarkKind, Measurement, SkipCause, Status, Task
+from harness.core.records import Mark, MarkKind, Measurement, SkipCause, Status
 from harness.core.strategy import Strategy
+from harness.core.task import Task
 from harness.frameworks import instrumentation
 from harness.measure.case import least_seconds, measure, trial
 from harness.measure.subject import Evaluations, Instruments, Subject

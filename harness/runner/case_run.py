@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from harness.core.records import FEWEST_ROUNDS, Measurement, Status, Task
+from harness.core.records import FEWEST_ROUNDS, Measurement, Status
+from harness.core.task import Task
 from harness.frameworks.child_process import START_LIMIT_S
 from harness.runner.worker_process import Overdue, Worker
 from harness.system import info

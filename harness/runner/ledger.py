@@ -12,8 +12,9 @@ from typing import Any
 
 from harness.analysis import predict
 from harness.core import find_workloads, store
-from harness.core.records import Case, Measurement, SkipCause, Status, Task
+from harness.core.records import Case, Measurement, SkipCause, Status
 from harness.core.strategy import Strategy
+from harness.core.task import Task
 from harness.frameworks.base import no_device
 from harness.reference.workload_info import WorkloadInfo, workload_info
 from harness.runner.one_heat import Heat

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from harness.core.domain import usable_cores
-from harness.core.records import Mark, MarkKind, Measurement, Task
+from harness.core.records import Mark, MarkKind, Measurement
+from harness.core.task import Task
 from harness.runner import heat
 from harness.runner.case_run import CaseRun
 from harness.runner.worker_process import Overdue, Worker

@@ -15,8 +15,8 @@ from harness.core.domain import usable_cores
 from harness.core.find_strategies import Catalogue
 from harness.core.find_workloads import builtin, find, others, unavailable
 from harness.core.framework import framework, framework_names
-from harness.core.records import Task
 from harness.core.strategy import Strategy
+from harness.core.task import Task
 
 DEFAULT_WORKLOADS = ("policy", "cnn", "mlp")
 """The smallest results first: a process that has freed large ones gets memory in another way afterwards."""

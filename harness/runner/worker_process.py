@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from harness.core.records import Task
+from harness.core.task import Task
 from harness.frameworks.child_process import START_LIMIT_S, command, environment
 from harness.system import gpu
 

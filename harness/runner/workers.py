@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from harness.core.records import Job, Measurement, SkipCause, Status, Task
+from harness.core.records import Measurement, SkipCause, Status
+from harness.core.task import Job, Task
 from harness.runner import heat
 from harness.runner.case_run import CaseRun
 from harness.runner.worker_process import Worker

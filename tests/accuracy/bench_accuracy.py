@@ -20,7 +20,7 @@ import pytest
 
 from harness.core import find_strategies, find_workloads
 from harness.core.framework import framework_names
-from harness.core.records import Task
+from harness.core.task import Task
 from harness.frameworks.child_process import environment
 from harness.runner import workers
 from tests.conftest import PLANTED, installed

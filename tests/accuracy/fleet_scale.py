@@ -25,8 +25,9 @@ from distributed import Client, Worker, get_worker
 from harness.core import find_strategies, store
 from harness.core.records import Status
 from harness.fleet import kinds, members
-from harness.fleet.dispatch import Dispatch, Team
+from harness.fleet.dispatch import Dispatch
 from harness.fleet.machine import name_of, topic
+from harness.fleet.team import Team
 from harness.runner.ledger import Ledger
 from harness.runner.look import Look
 from harness.runner.one_heat import Heat

@@ -20,7 +20,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from harness import frameworks
 from harness.core import find_strategies, find_workloads
-from harness.core.records import Task
+from harness.core.task import Task
 from harness.measure import timer
 from harness.measure.subject import Evaluations, Instruments, Subject
 

@@ -29,8 +29,9 @@ from harness.core import find_strategies, find_workloads, store
 from harness.core.domain import device_and_gpu, usable_cores
 from harness.core.framework import framework_names
 from harness.core.layouts import IMAGE, KERNEL
-from harness.core.records import Measurement, Status, Task
+from harness.core.records import Measurement, Status
 from harness.core.strategy import Unsupported
+from harness.core.task import Task
 from harness.core.workload import cast
 from harness.frameworks import child_process
 from harness.frameworks.base import to_numpy
