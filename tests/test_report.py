@@ -520,6 +520,26 @@ def test_dimensions_that_differ_become_columns_and_the_others_are_said_once() ->
     assert [line.dimensions for line in tables.lines(panels)] == [("cpu",), ("gpu",)]
 
 
+def test_of_too_many_cases_the_page_has_the_fastest_and_what_failed_and_says_where_the_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "made"
+    store.create(folder, {})
+    for workload in ("one", "two"):
+        for strategy, milliseconds in ((BASE, 9), ("jax/vmap", 1), ("jax/scan", 4)):
+            store.append(folder, ok(strategy, 4, 1, around(milliseconds), workload=workload))
+        for strategy, status in (("torch/wrong", Status.DISAGREES), ("torch/absent", Status.UNAVAILABLE)):
+            store.append(folder, failed(strategy, 4, 1, status, "why", workload=workload))
+    monkeypatch.setattr(tables, "MOST_LINES", 4)
+
+    index = report.write([folder], tmp_path / "report")
+
+    lines = tables.lines(grouped.panels([store.load(folder)]))
+    assert [line.strategy for line in lines] == ["jax/vmap", "jax/scan", "torch/wrong"] * 2
+    assert "6 of 10 cases: the fastest strategies of each condition, and all that failed" in read(index).text
+    assert len(pd.read_csv(index.parent / page.CASES_FILE)) == 10
+
+
 def test_where_a_run_has_two_devices_every_sentence_and_table_names_its_own(tmp_path: Path) -> None:
     index = report.write([made_runs.two_devices(tmp_path / "made")], tmp_path / "report")
     page = index.read_text(encoding="utf-8")

@@ -170,7 +170,7 @@ class _Case:
     def medians(self) -> list[float]:
         """Seconds, one per process that has a time."""
         timed = [times for row, times in zip(self.rows, self.passes, strict=True) if row.status is Status.OK]
-        return [float(np.median(times)) for times in timed if len(times)]
+        return [statistics.median(times) for times in timed if len(times)]
 
 
 def _order(info: Mapping[str, Any]) -> Callable[[Conditions], tuple[int, bool, Conditions]]:

@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -98,8 +98,16 @@ class Estimate(Interval):
     """Standard error of the logarithm of the value; None where nothing is known of the spread."""
     freedom: float = 1.0
     """Degrees of freedom behind `log_error`."""
-    replicates: Floats = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
-    """Shape (REPLICATES,), in random order; empty where the interval is unknown."""
+    seed: int = 0
+    """Of the order of the replicates."""
+
+    @property
+    def replicates(self) -> Floats:
+        """Values that stand for its distribution, (REPLICATES,) in random order; empty where that is unknown."""
+        if self.log_error is None:
+            return np.empty(0)
+        replicates = np.exp(median(np.log(self.passes)) + self.log_error * _quantiles_of_t(self.freedom))
+        return np.random.default_rng(self.seed).permutation(replicates)
 
 
 def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0, spread: Spread = ASSUMED_SPREAD) -> Estimate:
@@ -129,7 +137,7 @@ def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0, spread: 
         raise ValueError("no samples: an estimate needs at least one timed call in one pass")
     if any(not np.all(np.isfinite(array) & (array > 0)) for array in arrays):
         raise ValueError("every time must be a positive finite number")
-    medians = tuple(float(np.median(array)) for array in arrays)
+    medians = tuple(median(array) for array in arrays)
     if sum(len(array) for array in arrays) == 1:
         return Estimate(medians[0], None, None, medians)
     logs, count = np.log(medians), len(medians)
@@ -139,9 +147,8 @@ def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0, spread: 
     within = float(np.mean([log_variance_of_median(array) for array in arrays]))
     efficiency = math.pi / 2 if count > 2 else 1.0  # of the median against the mean, which of two are the same
     log_error = math.sqrt(efficiency * max(between, within) / count)
-    centre, value = float(np.median(logs)), _middle(sorted(medians))
-    margin = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * log_error
-    replicates = np.exp(centre + log_error * _quantiles_of_t(freedom))
+    centre, value = median(logs), _middle(sorted(medians))
+    margin = _quantile_of_t(freedom, (1 + CONFIDENCE) / 2) * log_error
     return Estimate(
         value,
         min(value, math.exp(centre - margin)),
@@ -149,8 +156,24 @@ def estimate(passes: Sequence[Sequence[float] | Floats], seed: int = 0, spread: 
         medians,
         log_error,
         freedom,
-        np.random.default_rng(seed).permutation(replicates),
+        seed,
     )
+
+
+def median(values: Floats) -> float:
+    """The median, as `np.median` gives it, several times as fast for the few dozen turns of a case.
+
+    Args:
+        values: at least one, without NaN.
+    """
+    ordered = np.sort(values)
+    count = len(ordered)
+    return float(ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+
+
+@functools.cache
+def _quantile_of_t(freedom: float, share: float) -> float:
+    return float(special.stdtrit(freedom, share))
 
 
 @functools.cache
@@ -170,7 +193,7 @@ def log_variance_of_median(samples: Floats) -> float:
     Source: Rousseeuw and Croux, "Alternatives to the median absolute deviation" (1993).
     """
     logs = np.log(samples)
-    deviation = 1.4826 * float(np.median(np.abs(logs - np.median(logs))))
+    deviation = 1.4826 * median(np.abs(logs - median(logs)))
     return math.pi / 2 * deviation**2 / len(samples)
 
 

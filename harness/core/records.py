@@ -198,9 +198,8 @@ class Measurement:
         """
         if not isinstance(values, Mapping):
             raise ValueError(f"a row is an object, not {type(values).__name__}")
-        known = {f.name for f in fields(Measurement)}
         row = {"pass_number" if name == "pass" else name: value for name, value in values.items()}
-        row = {name: value for name, value in row.items() if name in known}
+        row = {name: value for name, value in row.items() if name in _COLUMNS}
         row["status"] = Status(row["status"])
         row["samples_ns"] = tuple(row.get("samples_ns") or ())
         row["marks"] = tuple(_mark(value) for value in row.get("marks") or ())
@@ -208,6 +207,8 @@ class Measurement:
             row["skip_cause"] = _skip_cause(row.get("skip_cause"), str(row.get("reason") or ""))
         return msgspec.convert(row, Measurement)
 
+
+_COLUMNS = frozenset(f.name for f in fields(Measurement))
 
 OLD_MARKS = {
     r"warm-up had not settled": MarkKind.UNSETTLED,

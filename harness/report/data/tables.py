@@ -51,6 +51,9 @@ NOT_MEASURED = "not measured"
 UNMEASURED = (NOT_MEASURED, "no time", "not ranked", "no baseline", "baseline")
 """What a cell says instead of a number; shown muted."""
 
+MOST_LINES = 5000
+"""Cases that the page's table of all cases holds; a browser takes seconds for each ten thousand."""
+
 _DETAIL = 4000
 """Characters of a traceback or of stderr that the page shows."""
 
@@ -141,9 +144,16 @@ def shared(panels: Sequence[Panel]) -> list[tuple[str, str]]:
 
 
 def lines(panels: Sequence[Panel]) -> list[Shown]:
-    """Every case of every panel."""
+    """Every case of every panel; of more than `MOST_LINES` each panel's fastest strategies, and what failed."""
     names = varying(panels)
-    return [_line(panel, names, record) for panel in panels for record in panel.cases]
+    total = sum(len(panel.cases) for panel in panels)
+    share = total if total <= MOST_LINES else MOST_LINES // len(panels)
+    return [
+        _line(panel, names, case)
+        for panel in panels
+        for number, case in enumerate(panel.cases)
+        if number < share or case.status.is_failure
+    ]
 
 
 def matrix(panel: Panel) -> Matrix:

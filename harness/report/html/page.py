@@ -149,6 +149,7 @@ def render(contents: Contents, folder: Path) -> str:
             dimensions=tables.varying(panels),
             measures=tables.MEASURES,
             lines=tables.lines(panels),
+            cases=sum(len(panel.cases) for panel in panels),
             unmeasured=tables.UNMEASURED,
             cost_headings=costs.HEADINGS,
             cost_table=costs.table,
