@@ -7,7 +7,7 @@ host waits for it, as a copy from a real device would.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,8 +115,8 @@ class FakeGpuAdapter(NumpyAdapter):
     def device_of(self, array: Any) -> str:
         return str(array.card.name)
 
-    def holds(self, array: Any, device: Device) -> bool:
-        return array.card is device.handle
+    def holds(self, array: Any, devices: Sequence[Device]) -> bool:
+        return any(array.card is device.handle for device in devices)
 
     def start_memory(self, device: Device) -> None:
         device.handle.peak = self._before = device.handle.used

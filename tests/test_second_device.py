@@ -195,3 +195,23 @@ def torch_without_values() -> dict[str, str]:
     import torch
 
     return placed("torch", Device("cpu", "meta", torch.device("meta")), frameworks.load("torch"))
+
+
+@needs("jax")
+def test_a_result_may_be_spread_over_devices_only_where_its_strategy_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    spread, one = child_process.call(f"{__file__}:jax_sharded", framework="jax")
+    assert spread == ""
+    assert "lies on" in one
+
+
+def jax_sharded() -> tuple[str, str]:
+    """What is said of the sharded strategy's result where it may be spread over all devices, and where it may not."""
+    adapter = frameworks.load("jax")
+    device = adapter.devices()[0]
+    workload = find_workloads.find("policy")
+    problem = adapter.bind(workload, cast(workload.initial_parameters(0), "float32"), device, 2)
+    batch = adapter.native(cast(workload.batches(0, 2, 1)[0], "float32"), workload.layouts)
+    (strategy,) = [s for s in find_strategies.discover().strategies if s.name == "jax/sharded"]
+    output = adapter.wait(strategy.build(problem)(adapter.place(batch, device)))
+    return misplaced(adapter, output, device, every_device=True), misplaced(adapter, output, device)

@@ -183,8 +183,8 @@ class Adapter(ABC):
         """Collect where the operations of graphs are computed that run for the first time: (operation, device)."""
         yield Counter_()
 
-    def holds(self, array: Any, device: Device) -> bool:
-        """Whether an array lies on `device`, wholly; those of frameworks without devices do not lie anywhere else."""
+    def holds(self, array: Any, devices: Sequence[Device]) -> bool:
+        """Whether an array lies on these devices, wholly; those of frameworks without devices lie nowhere else."""
         return True
 
     @abstractmethod
@@ -228,7 +228,7 @@ def misplaced(adapter: Adapter, output: Gradients, device: Device, every_device:
     allowed = [other for other in adapter.devices() if other.kind == device.kind] if every_device else [device]
     for name, values in rows(output):
         for value in values:
-            if not any(adapter.holds(value, one) for one in allowed):
+            if not adapter.holds(value, allowed):
                 return f"{name} lies on {adapter.device_of(value)}, not on {device.name}"
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -139,9 +139,9 @@ class JaxAdapter(Adapter):
         """Block until every leaf is ready."""
         return self.jax.block_until_ready(output)  # type: ignore[no-any-return]
 
-    def holds(self, array: Any, device: Device) -> bool:
-        """Whether the array is on that device, and on no other."""
-        return bool(array.devices() == {device.handle})
+    def holds(self, array: Any, devices: Sequence[Device]) -> bool:
+        """Whether the array is on these devices, over which it may be sharded, and on no other."""
+        return bool(array.devices() <= {device.handle for device in devices})
 
     def numpy(self, array: Any) -> np.ndarray[Any, Any]:
         """A copy on the host."""

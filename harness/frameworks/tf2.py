@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -115,9 +115,9 @@ class TensorFlow2Adapter(TensorFlowAdapter):
 
         return context.context()
 
-    def holds(self, array: Any, device: Device) -> bool:
-        """Whether the tensor is on that device."""
-        return bool(self.device_of(array) == device.handle)
+    def holds(self, array: Any, devices: Sequence[Device]) -> bool:
+        """Whether the tensor is on one of these devices."""
+        return any(self.device_of(array) == device.handle for device in devices)
 
     def numpy(self, array: Any) -> np.ndarray[Any, Any]:
         """A copy on the host."""

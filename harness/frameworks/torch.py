@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -153,9 +153,9 @@ class TorchAdapter(Adapter):
             self.torch.cuda.synchronize(self.used.handle)
         return output
 
-    def holds(self, array: Any, device: Device) -> bool:
-        """Whether the tensor is on that device."""
-        return bool(array.device == device.handle)
+    def holds(self, array: Any, devices: Sequence[Device]) -> bool:
+        """Whether the tensor is on one of these devices."""
+        return any(array.device == device.handle for device in devices)
 
     def numpy(self, array: Any) -> np.ndarray[Any, Any]:
         """A copy on the host."""
