@@ -6,6 +6,8 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ from harness.core import find_strategies
 from harness.core.plugins import PluginError
 from harness.core.strategy import Strategy
 from harness.core.task import Task
-from harness.runner import plan
+from harness.runner import plan, prepare
 from harness.runner.plan import Group, Plan
 
 CHOSEN = find_strategies.discover().strategies
@@ -209,3 +211,21 @@ def test_where_no_process_can_be_bound_to_cores_threads_are_limited_only(monkeyp
     assert plan.bind_to_cores(replace(wanted, threads=1)).cpus is None
     with pytest.raises(plan.PlanError, match="binds no process to cores"):
         plan.bind_to_cores(replace(wanted, cpus=(0,)))
+
+
+def test_two_runs_without_a_name_in_one_second_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OneSecond(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:
+            return datetime(2026, 12, 4, 11, 2, 1)
+
+    monkeypatch.setattr(prepare, "datetime", OneSecond)
+    folders = []
+    for _ in range(3):
+        folders.append(prepare.new_folder(tmp_path, None))
+        folders[-1].mkdir()
+    assert [folder.name for folder in folders] == ["2026-12-04-110201", "2026-12-04-110201-2", "2026-12-04-110201-3"]
+    assert sorted(folders) == folders
+    assert prepare.new_folder(tmp_path, folders[0].name) == folders[0]  # a name that was given is refused, not changed

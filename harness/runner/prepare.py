@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -40,8 +41,12 @@ class Prepared:
 
 
 def new_folder(results: Path, name: str | None) -> Path:
-    """Where a new run goes; one without a name is called after date and time."""
-    return results / (name or datetime.now().strftime("%Y-%m-%d-%H%M%S"))
+    """Where a new run goes; one without a name is called after date and time, and numbered if that is taken."""
+    if name:
+        return results / name
+    now = datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    names = itertools.chain([now], (f"{now}-{number}" for number in itertools.count(2)))
+    return next(path for path in map(results.joinpath, names) if not path.exists())
 
 
 def start(
